@@ -16,13 +16,10 @@ from chorale.experiments.ours.quality import LOWERING_QUALITY_SIZES as SIZES
 from chorale.experiments.ours.tuning import (
     FABRIC,
     RecordedTask,
-    _strategy_row,
     best_on_other_fabric,
     mi250_program,
     mi250_runs,
-    quantiles,
     replay_search,
-    trials_until,
 )
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
@@ -56,15 +53,6 @@ def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
     verified = case.schedule()
     wrong = replace(lower(synthesized("ring", "ring:4"), LoweringOptions("msccl-xml")), origin=verified.schedule.id)
     assert not row_of(case, verified, wrong)["holds"]
-
-
-def test_quick_leaves_out_the_slow_network():
-    experiment, reported = lowering_quality.LOWERING_QUALITY, []
-    assert {case.spec for case in CASES} - {case.spec for case in experiment.chosen(quick=True)} == {"mi250:2"}
-    small = replace(experiment, quick=(LoweringCase("ring:4", "bfb", "allgather"),))
-    rows = run_experiment(small, True, progress=lambda *told: reported.append(told)).rows
-    assert [found["spec"] for found in rows] == ["ring:4"]
-    assert reported == [("ring:4, bfb, allgather, None, 1, 1", 0, 1)]
 
 
 @pytest.mark.parametrize(("spec", "alone", "bound"), [("h100:1", 257.14, 450), ("h100:2", 266.67, 400)])
@@ -121,22 +109,6 @@ def test_what_won_elsewhere_comes_first() -> None:
     best = SMALL.times_s[[SMALL.candidates.index(one) for one in starts]].min(axis=0)
     run = replay_search(SMALL, "sizes-gp", 0, len(starts), starts)
     assert np.max(run[-1] - best / np.minimum(SMALL.times_s.min(axis=0), SMALL.library_s)) < 0.05
-
-
-def test_rows_count_trials() -> None:
-    row = _strategy_row(SMALL, "random", 2)
-    assert row["grid"] == len(SMALL.candidates) == 16
-    assert row["allowed"] == 3
-    assert len(row["mean_after"]) == 12
-    assert len(row["by_size"]) == len(SMALL.sizes_bytes)
-    assert 0 <= row["sizes_reached"] <= len(SMALL.sizes_bytes)
-    assert (row["reason"] is None) == (row["sizes_reached"] == len(row["by_size"]))
-
-
-def test_quantiles_are_values_that_occurred() -> None:
-    assert quantiles([1, 2, 3, 4, 5, 6, 7, 8, 9, 100]) == [1, 3, 5, 8, 9]
-    assert trials_until(np.array([False, True, False])) == 2
-    assert trials_until(np.array([False, False])) == 3
 
 
 PROGRAMS = ("mi250-allgather", "mi250-allreduce", "mi250-reduce-scatter")
