@@ -57,7 +57,8 @@ class Chart:
                 label_sizes(axes, sorted({int(x) for points in lines.values() for x, _ in points}))
             if self.percent:
                 axes.yaxis.set_major_formatter(PercentFormatter(1))
-            axes.legend(fontsize="small")
+            if any(lines):
+                axes.legend(fontsize="small")
         write_figure(figure, path, "lines")
 
 
