@@ -77,8 +77,7 @@ class BuildWithCode(build_py):
 def _ship_native_code(folder: Path) -> None:
     """Build what the local runner and jobs need into `folder`; without a compiler it is built at first use."""
     from chorale.runners.engine.build import build_native, shipped_file  # noqa: PLC0415 - from the folder added above
-    from chorale.runners.engine.library import engine_target  # noqa: PLC0415 - as above
-    from chorale.runners.local.network_target import network_target  # noqa: PLC0415 - as above
+    from chorale.runners.engine.library import engine_target, network_target  # noqa: PLC0415 - as above
     from chorale.runners.nccl.plugin import plugin_target  # noqa: PLC0415 - from the folder added above
     from chorale.synth.errors import Unavailable  # noqa: PLC0415 - as above
 

@@ -281,6 +281,12 @@ def engine_target() -> NativeTarget:
     return NativeTarget(_LIBRARY, tuple(sorted(NATIVE.glob("*.cpp"))), ("-O3", "-shared", "-fPIC"))
 
 
+def network_target() -> NativeTarget:
+    """Return the program that emulates the network of the local runner."""
+    sources = (NATIVE.parents[1] / "fabric" / "native" / "network.cpp", NATIVE / "sockets.cpp")
+    return NativeTarget("chorale_network", sources, includes=(NATIVE,))
+
+
 @cache
 def load_library(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))

@@ -201,11 +201,6 @@ def require_tun() -> None:
         raise Unavailable(f"emulated links need the device {_TUN}: {{}}", error.strerror, _WIRE_WAY_OUT) from error
 
 
-def thread_count(bits_per_s: int, cores: int) -> int:
-    """Return the number of threads to carry `bits_per_s`: one if that is enough, at most one per core."""
-    return min(cores, -(-bits_per_s // _BITS_PER_S_A_THREAD)) or 1
-
-
 def is_wire_running(pid: int, holder_pid: int) -> bool:
     """Return whether process `pid` is running and carries the packets of the fabric that process `holder_pid` holds."""
     with contextlib.suppress(psutil.Error):
@@ -375,7 +370,7 @@ def temporary_fabric(
     plan = plan_fabric(topology, link_mbps, name)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
-        threads = thread_count(plan.bits_per_s, core_count())
+        threads = min(core_count(), -(-plan.bits_per_s // _BITS_PER_S_A_THREAD)) or 1
         wire_pid = lay_links(plan, holder, threads)
         holder.run(nodes_script(plan))
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)

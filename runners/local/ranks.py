@@ -28,12 +28,11 @@ from chorale.runners.api.programs import (
 )
 from chorale.runners.api.units import full_bandwidth
 from chorale.runners.engine.build import build_native
-from chorale.runners.engine.library import engine_library
+from chorale.runners.engine.library import engine_library, network_target
 from chorale.runners.execution.rank_part import FramedSocket, Message
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
-from chorale.runners.local.network_target import network_target
 from chorale.runners.local.rank import NETWORK
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.plans.rank_plans import plan_library

@@ -60,8 +60,7 @@ def test_a_wheel_needs_no_compiler(wheel, tmp_path, monkeypatch):
     assert Path(run.stdout.strip()).parent == folder / "chorale/synth/kernels"
     code = """
 from chorale.runners.engine.build import build_native
-from chorale.runners.engine.library import engine_library
-from chorale.runners.local.network_target import network_target
+from chorale.runners.engine.library import engine_library, network_target
 from chorale.job.nccl.plugin import tuner_plugin
 print(engine_library(), build_native(network_target()), tuner_plugin())
 """

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.fabric.fabric import EmulatedFabric, thread_count, wire_lines
+from chorale.runners.fabric.fabric import EmulatedFabric, wire_lines
 from chorale.runners.fabric.plan import (
     Cable,
     FabricPlan,
@@ -152,10 +152,6 @@ def test_what_the_process_of_the_links_is_told() -> None:
     assert lines[-1] == "go"
 
 
-def test_threads_are_one_for_what_it_carries_and_at_most_one_for_each_core() -> None:
-    assert [thread_count(bits, 2) for bits in (10**6, 300_000_000, 300_000_001, 10**11)] == [1, 1, 2, 2]
-
-
 HEADER_SIZES = 11  # of TCP, 20 to 60 bytes
 
 
@@ -200,11 +196,8 @@ def test_regular_networks_are_busy_on_all_links(spec: str) -> None:
     assert carried == plan.bits_per_s
 
 
-def test_streams_to_neighbours() -> None:
+def test_streams_go_to_neighbours_and_behind_a_switch_half_of_the_way_round() -> None:
     assert busy_streams(planned("uniring:1,3")) == [(0, 1), (1, 2), (2, 0)]
-
-
-def test_streams_behind_a_switch_go_half_of_the_way_round() -> None:
     assert busy_streams(planned("switch:4,25")) == [(0, 2), (1, 3), (2, 0), (3, 1)]
 
 
