@@ -429,14 +429,10 @@ class RankPlans:
         return _Context(bound, input_, output, shared)
 
 
-MEMORY = "memory shared by the processes of ranks"
-PORTS = "memory shared by the processes of ranks, written by the sending rank"
-SWITCH = "emulated: the rank that asks reads, adds and stores the memory of all ranks of the group"
-
-_STAND_INS: dict[Kind, tuple[str, str]] = {
-    "memory": ("memory_channels", MEMORY),
-    "port": ("port_channels", PORTS),
-    "switch": ("switch_channels", SWITCH),
+IMPLEMENTED: dict[Kind, str] = {
+    "memory": "memory shared by the processes of ranks",
+    "port": "memory shared by the processes of ranks, written by the sending rank",
+    "switch": "emulated: the rank that asks reads, adds and stores the memory of all ranks of the group",
 }
 
 
@@ -444,4 +440,4 @@ def plan_facts(plans: Iterable[ExecutionPlan]) -> Facts:
     """Return how each kind of channel that `plans` use is implemented here; empty without plans."""
     blocks = (block for plan in plans for body in plan.ranks for block in body.blocks)
     used = {each.kind for block in blocks for each in block.every_operation() if each.action.moves or each.channels}
-    return {key: text for kind, (key, text) in _STAND_INS.items() if kind in used}
+    return {f"{kind}_channels": text for kind, text in IMPLEMENTED.items() if kind in used}

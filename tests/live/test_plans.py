@@ -7,7 +7,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
 from chorale.runners.api.registry import LocalConfig
 from chorale.runners.local.runner import LocalRunner
-from chorale.runners.plans.rank_plans import MEMORY, PORTS, SWITCH
+from chorale.runners.plans.rank_plans import IMPLEMENTED
 from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
@@ -92,9 +92,9 @@ def test_elements_of_other_types_are_summed(runner, dtype):
 
 def test_the_environment_names_what_stands_for_hardware(runner):
     switch = submit(runner, case("switch")).environment
-    assert (switch["memory_channels"], switch["switch_channels"]) == (MEMORY, SWITCH)
+    assert (switch["memory_channels"], switch["switch_channels"]) == (IMPLEMENTED["memory"], IMPLEMENTED["switch"])
     port = submit(runner, case("port put with signal")).environment
-    assert port["port_channels"] == PORTS
+    assert port["port_channels"] == IMPLEMENTED["port"]
     assert "switch_channels" not in port
 
 
