@@ -478,6 +478,9 @@ def continue_tree(
     could not be completed if these are not all nodes. `room` is not changed.
     """
 
+def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
+    """Write one root's trees and subtract them from `capacity`; return whether all of them span the network."""
+
 def tree_heights(root: Ranks, parent_arc: Matrix[np.int32], src: Ranks, heights: Ranks) -> None:
     """Write each tree's height to `heights`."""
 

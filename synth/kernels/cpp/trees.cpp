@@ -310,6 +310,100 @@ std::tuple<Int, Int> continue_tree(const ArcTable& arcs, const ResidualNetwork& 
     return {growth.weight, reached};
 }
 
+// Trees of one root, grown arc by arc.
+//
+// A tree may take an arc if the flow from the root to the head of the arc still has one unit for each further tree. By
+// Lovász' proof of Edmonds' theorem, every partial tree can be extended by such an arc, so that no tree is ever undone.
+// An arc that is refused once is always refused, so each is tried once per tree.
+class WaySearch {
+public:
+    WaySearch(const ArcTable& arcs, Span<const Int> capacity, Int root)
+        : arcs_(arcs), capacity_(capacity), root_(root), flow_(zeros<Int>(capacity.size())),
+          queue_(empty<Rank>(arcs.plenty.size())), via_(empty<Rank>(queue_.size())), seen_(zeros<Int>(queue_.size())) {}
+
+    // Return whether `wanted` units can flow from the root to `target`.
+    bool has_ways(Int target, Int wanted) {
+        bool found = true;
+        for (Int count = 0; found && count < wanted; ++count) {
+            found = find_way(target);
+            if (found) send(target);
+        }
+        for (const Rank arc : used_) flow_[arc] = 0;
+        used_.clear();
+        return found;
+    }
+
+private:
+    // Search a path with room, backwards from the target.
+    bool find_way(Int target) {
+        ++number_;
+        Int length = 0;
+        const auto see = [&](Int node, Int via) {
+            if (seen_[node] == number_) return;
+            seen_[node] = number_;
+            via_[node] = via;
+            queue_[length++] = node;
+        };
+        see(target, -1);
+        for (Int position = 0; position < length && seen_[root_] != number_; ++position) {
+            const Int node = queue_[position];
+            for (Int arc = arcs_.head_offsets[node]; arc < arcs_.head_offsets[node + 1]; ++arc)
+                if (flow_[arc] < capacity_[arc]) see(arcs_.tails[arc], arc);
+            for (const Int arc : arcs_.arcs_out_of(node))
+                if (flow_[arc] > 0) see(arcs_.heads[arc], -2 - arc);
+        }
+        return seen_[root_] == number_;
+    }
+
+    // Send a unit along the path that was found.
+    void send(Int target) {
+        for (Int node = root_; node != target;) {
+            const Int arc = via_[node];
+            if (arc >= 0) {
+                if (flow_[arc]++ == 0) used_.push_back(arc);
+                node = arcs_.heads[arc];
+            } else {
+                --flow_[-2 - arc];
+                node = arcs_.tails[-2 - arc];
+            }
+        }
+    }
+
+    const ArcTable& arcs_;
+    Span<const Int> capacity_;
+    Int root_;
+    Array<Int> flow_;           // by arc, zero between searches
+    std::vector<Rank> used_;    // arcs that carry or carried flow
+    Array<Rank> queue_, via_;   // reached nodes; by node: the next arc, or -2 - arc if used backwards
+    Array<Int> seen_;           // by node: number of the last search that reached it
+    Int number_ = 0;
+};
+
+bool grow_rooted_trees(const ArcTable& arcs, Span<Int> capacity, Int root, Span<Rank, 2> parent_arc) {
+    const Int trees = parent_arc.shape[0], nodes = parent_arc.shape[1];
+    WaySearch search(arcs, capacity, root);
+    auto order = empty<Rank>(nodes);
+    for (Int tree = 0; tree < trees; ++tree) {
+        order[0] = root;
+        Int reached = 1;
+        for (Int position = 0; position < reached; ++position) {
+            for (const Int arc : arcs.arcs_out_of(order[position])) {
+                const Int head = arcs.heads[arc];
+                if (capacity[arc] <= 0 || head == root || parent_arc(tree, head) >= 0) continue;
+                --capacity[arc];
+                if (search.has_ways(head, trees - tree - 1)) {
+                    parent_arc(tree, head) = arc;
+                    order[reached++] = head;
+                } else {
+                    ++capacity[arc];
+                }
+            }
+        }
+        if (reached < nodes) return false;
+    }
+    return true;
+}
+
 // Compute the depth of each node below `root`.
 void find_depths(Int root, Span<const Rank> parent_arc, Span<const Rank> src, Span<Rank> depth) {
     fill(depth, -1);
@@ -470,6 +564,7 @@ void bind_trees(nanobind::module_& module) {
     define(module, "feasible_arcs", feasible_arcs);
     define(module, "grow_trees", grow_trees);
     define(module, "continue_tree", continue_tree);
+    define(module, "grow_rooted_trees", grow_rooted_trees);
     define(module, "tree_heights", tree_heights);
     define(module, "send_trees", send_trees);
     define(module, "mend", mend);

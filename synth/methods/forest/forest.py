@@ -38,7 +38,9 @@ from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_
 from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.schedule.transforms import reverse_allgather
+from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.translations import Transversal
 
 
 class _OldEdges(NamedTuple):
@@ -173,7 +175,9 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     warm_start, k = options.warm_start, options.k
     best, split, carried = _optimum_without_switches(task)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
-    trees = pack_trees(split.network, options.objective, options.seed, first=first)
+    can_move = not topology.switch_count and automorphisms_are_transitive(topology)
+    moves = Transversal.of(topology) if can_move else None
+    trees = pack_trees(split.network, options.objective, options.seed, transversal=moves, first=first)
     parameters: dict[str, Parameter] = {"k": k, "objective": options.objective, "seed": options.seed}
     if best.least_time is not None:
         parameters["gap"] = str(options.gap)

@@ -3,14 +3,15 @@
 Trees are grown in batches that respect the known cuts. The oracle (a maximum-flow test of all cuts) then finds cuts
 that a batch violates, and the longest prefix of the batch that violates no cut is kept. If this fails repeatedly, a
 single tree is grown with the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3), which tests
-all cuts whenever it backtracks. The trees that are kept always leave enough capacity for the remaining ones, so packing
-always succeeds.
+all cuts whenever it backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees
+that are kept always leave enough capacity for the remaining ones, so packing always succeeds.
 
 Two kinds of low trees are tried first: trees from one hypercube node in closed form (`hypercube_trees`), and trees in
 layers of hop distance (`layered_trees`). If every node receives each tree from a neighbour one hop nearer to the root,
 the result is a tree of least height, whichever neighbours the nodes choose. So each node chooses independently, by
 solving a transport problem with few arcs and many roots. If nearer neighbours cannot carry everything, neighbours at
-the same distance may help, in a direction that is drawn at random for each root.
+the same distance may help, in a direction that is drawn at random for each root. If symmetries map node 0 to every
+node, they map its choice to all others.
 """
 
 from itertools import chain
@@ -35,6 +36,7 @@ from chorale.synth.methods.forest.network import (
 from chorale.synth.methods.method import Objective
 from chorale.synth.processors import blocks, in_threads
 from chorale.synth.topology.distance import hops_along
+from chorale.synth.topology.translations import Transversal
 
 
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
@@ -118,26 +120,58 @@ MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
 
-def layered_trees(network: ForestNetwork, most_work: int = MOST_WORK) -> Trees:
+def layered_trees(network: ForestNetwork, transversal: Transversal | None = None, most_work: int = MOST_WORK) -> Trees:
     """Return trees within the capacities, of least height or close to it. Nodes choose their arcs independently.
 
     If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the remaining
-    capacity may not be enough for them. O(nodes * arcs).
+    capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
-    most_work: limit of nodes * arcs above which no trees are returned; above `MOST_NODES` nodes, none are returned
+    Args:
+        transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
+        most_work: limit of nodes * arcs above which no trees are returned, unless there are symmetries. Above
+            `MOST_NODES` nodes, none are returned.
     """
     nodes = network.nodes
-    if not 1 < nodes <= MOST_NODES or not network.supply.any() or nodes * len(network.src) > most_work:
+    if not 1 < nodes <= MOST_NODES or not network.supply.any():
         return no_trees(nodes)
     offsets = np.searchsorted(network.dst, np.arange(nodes + 1)).astype(np.int64)
+    arcs = np.array([network.src, network.dst, network.capacity])
+
+    def keeps_arcs(move: NDArray[np.integer]) -> bool:
+        image = np.array([move[network.src], move[network.dst], network.capacity])
+        return np.array_equal(image[:, np.lexsort(image[:2])], arcs)
+
+    is_even = transversal is not None and len(transversal.parent) == nodes and np.ptp(network.supply) == 0
+    if transversal is not None and is_even and all(map(keeps_arcs, transversal.moves)):
+        hops = hops_along((offsets, network.src))
+        base = in_arc_shares(network, offsets, _hops_around(network, offsets, hops, 0), 0, beside=False)
+        if base.arc.min() >= 0:
+            return _trees(network, _images(network, transversal, base))
+    if nodes * len(network.src) > most_work:
+        return no_trees(nodes)
     hops = hops_along((offsets, network.src))
 
     def pieces_of(nodes: slice) -> list[InArcShares]:
-        ends = ((node, network.src[offsets[node] : offsets[node + 1]]) for node in range(nodes.start, nodes.stop))
-        around = ((node, hops[np.append(tails, np.int32(node))]) for node, tails in ends)
+        around = ((node, _hops_around(network, offsets, hops, node)) for node in range(nodes.start, nodes.stop))
         return [in_arc_shares(network, offsets, rows, node, beside=True) for node, rows in around]
 
     return _trees(network, list(chain.from_iterable(in_threads(pieces_of, blocks(nodes, _NODES_AT_ONCE)))))
+
+
+def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:
+    """Return the rows of `hops` that `in_arc_shares` needs for `node`."""
+    return hops[np.append(network.src[offsets[node] : offsets[node + 1]], np.int32(node))]
+
+
+def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
+    """Return the in-arc choices of all nodes, as images of the choices `base` of node 0."""
+    keys = network.dst.astype(np.int64) * network.nodes + network.src
+    tails = network.src[base.arc]
+    pieces = []
+    for node, image in enumerate(transversal.images(np.arange(network.nodes))):
+        arc = np.searchsorted(keys, node * network.nodes + image[tails].astype(np.int64)).astype(np.int32)
+        pieces.append(InArcShares(image[base.root], arc, base.lo, base.hi))
+    return pieces
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
@@ -162,6 +196,9 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
 
 ROLLBACKS = 3
 """Number of consecutive batches without a usable tree after which one tree is grown exactly."""
+MAX_ROOTED_WORK = 2**31
+"""Limit of trees^2 * nodes * arcs (a few seconds) for growing trees arc by arc. Above it, trees with weights are
+packed, so that one tree stands for many."""
 
 _SCARCE = 4
 """An arc is scarce if another arc into the same node has at least this many times its capacity."""
@@ -219,6 +256,7 @@ def pack_trees(
     objective: Objective = "height",
     seed: int = 0,
     *,
+    transversal: Transversal | None = None,
     first: Trees | None = None,
     rollbacks: int = ROLLBACKS,
 ) -> Trees:
@@ -233,6 +271,7 @@ def pack_trees(
         network: without switches.
         objective: which packings to prefer (`objective_key`); finding the best packing is not guaranteed.
         seed: at least 0; shuffles the order of the roots.
+        transversal: known symmetries of the nodes, if any.
         first: trees to use unless they leave too little capacity for the rest; together they must fit into the
             capacities.
         rollbacks: see `ROLLBACKS`.
@@ -259,7 +298,7 @@ def pack_trees(
     if (trees := hypercube_trees(network)) is not None:
         return trees
     nothing = no_trees(network.nodes)
-    layers = nothing if objective == "trees" else layered_trees(network, MOST_WORK)
+    layers = nothing if objective == "trees" else layered_trees(network, transversal, MOST_WORK)
     packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []
     if packings and objective == "height" and len(packings[0]) == len(layers):
         return packings[0]
@@ -291,7 +330,8 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
                 return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks < rollbacks:
             packing.add_batch()
-        else:
+        # On small networks, growing trees exactly is fast, and the trees have weights.
+        elif _tries(network) > 1 or not packing.add_all_of_one_root():
             packing.add_exactly()
     trees = joined_trees(packing.parts)
     by_root = np.argsort(trees.root, kind="stable")
@@ -366,6 +406,24 @@ class _Packing:
             self.is_slow |= smaller < self.batch
             self.batch = smaller
         self.rollbacks = 0 if len(sound) else self.rollbacks + 1
+
+    def add_all_of_one_root(self) -> bool:
+        """Grow all remaining trees arc by arc, breadth first, if they have the same root. Return whether that worked.
+
+        A tree may use an arc if enough disjoint paths from the root to the arc's head remain: one for each later tree.
+        An incomplete tree always has such an outgoing arc (Lovász' proof of Edmonds' theorem), so trees are never
+        undone. An arc that is rejected would be rejected again, so it is tried once per tree. In the worst case
+        O(trees^2 * arcs^2), usually O(trees^2 * nodes * arcs).
+        """
+        roots = np.flatnonzero(self.supply)
+        count = int(self.supply[roots[0]])
+        if len(roots) != 1 or count**2 * len(self.supply) * len(self.capacity) > MAX_ROOTED_WORK:
+            return False
+        parent_arc = np.full((count, self.nodes), -1, dtype=np.int32)
+        if not native.grow_rooted_trees(self.arcs, self.capacity.copy(), int(roots[0]), parent_arc):
+            return False
+        self._keep(Trees(np.repeat(roots, count).astype(np.int32), np.ones(count, dtype=np.int64), parent_arc))
+        return True
 
     def add_exactly(self) -> None:
         """Grow one tree until it spans all nodes, going back whenever too little capacity is left for other trees."""

@@ -111,9 +111,13 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
     Deterministic. A few rounds of O(ranks^2). If the plan is more than 1 % above the bound, link prices may prove more.
     """
     bound, sent = cut_bound(fabric, matrix), counts.counts
-    times = {name: fabric.time(fabric.loads_of(*pieces_over(sent, *relays))) for name, relays in fabric.usual.items()}
-    method = min(times, key=times.__getitem__)
-    best, least, pieces = times[method], bound.time / counts.chunk, None
+    best, method = None, ""
+    for name, relays in fabric.usual.items():
+        time = fabric.time(fabric.loads_of(*pieces_over(sent, *relays)))
+        if best is None or time < best:
+            best, method = time, name
+    assert best is not None
+    least, pieces = bound.time / counts.chunk, None
     if best > least:
         reached, split = relieved(fabric, _balanced(fabric, sent, least)[1], least)
         if reached < best:

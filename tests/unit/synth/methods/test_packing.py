@@ -34,6 +34,7 @@ from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.translations import Transversal
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.forest_networks import (
@@ -389,18 +390,19 @@ def test_schedules_are_verified_optimal_and_low(spec: str, collective: str) -> N
 SPECS = ("torus:6x5", "circulant:30,1,7", "uniring:2,7", "hamming:2,4")
 
 
-def _at_its_optimum(spec: str) -> ForestNetwork:
+def _at_its_optimum(spec: str) -> tuple[ForestNetwork, Transversal]:
     topology = parse_topology(spec)
     nodes, degree = topology.compute_count, topology.degree
     assert degree is not None
     supply = np.full(nodes, degree, dtype=np.int64)
-    return forest_network(topology, Fraction(nodes - 1), supply)
+    return forest_network(topology, Fraction(nodes - 1), supply), Transversal.of(topology)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_height_of_a_whole_packing_is_the_diameter(spec: str) -> None:
-    network = _at_its_optimum(spec)
-    trees = layered_trees(network)
+def test_the_height_of_a_whole_packing_is_the_diameter(spec: str, symmetric: bool) -> None:
+    network, transversal = _at_its_optimum(spec)
+    trees = layered_trees(network, transversal if symmetric else None)
     assert faults_of(network, trees) == []
     assert height_of(network, trees) == diameter(parse_topology(spec))
 
@@ -422,12 +424,12 @@ def test_layers_take_over_where_growth_is_slow_on_a_network_too_large_to_begin_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = "circulant:30,1,7"
-    network = _at_its_optimum(spec)
+    network, _ = _at_its_optimum(spec)
     asked: list[int] = []
 
-    def layers(network: ForestNetwork, most_work: int) -> Trees:
+    def layers(network: ForestNetwork, _: object = None, most_work: int = 0) -> Trees:
         asked.append(most_work)
-        return layered_trees(network, most_work)
+        return layered_trees(network, most_work=most_work)
 
     monkeypatch.setattr(packing, "layered_trees", layers)
     monkeypatch.setattr(packing, "MOST_WORK", 0)
