@@ -160,7 +160,7 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
 
     Returns:
         (p, q, node, links) per step: U = p / q in lowest terms, a node with this load, and its critical set of links S,
-        which needs exactly p / q to carry its n(S) shards. q = 0 if nothing arrives in the step.
+        which needs exactly p / q ticks to carry its n(S) shards. q = 0 if nothing arrives in the step.
     """
 
 def integral_chunk_times(
@@ -168,10 +168,11 @@ def integral_chunk_times(
 ) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
     """Return the minimum time of each step in which all nodes can receive their chunks, which cannot be divided.
 
-    Shards are cut into `chunks` equal chunks. A link of capacity c carries floor(c * time) chunks.
+    Shards are cut into `chunks` equal chunks. A link of capacity c and delay a carries floor(c * (time - a) / grain)
+    chunks, or none if time < a.
 
     Args:
-        least_top, least_bottom: Lower bound on each step's time in chunks / capacity: numerator, denominator.
+        least_top, least_bottom: Lower bound on each step's time in ticks of a chunk: numerator, denominator.
 
     Returns:
         (p, q, node, links) per step: the time p / q, and the node and links that need more than the lower bound, or -1.

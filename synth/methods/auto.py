@@ -177,14 +177,14 @@ class TimedChoices:
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
         self._task, self._model = task, model
         self._methods = sorted(methods, key=lambda method: method.name not in ALGORITHMS)
-        self._known: dict[str, TimedChoice | None] = {}
+        self._known: dict[tuple[str, int | None], TimedChoice | None] = {}
 
     def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
         """Return the fastest choice for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
 
         without: names of methods to ignore
         """
-        suited = (self._of(method) for method in self._methods if method.name not in without)
+        suited = (self._of(method, size_bytes) for method in self._methods if method.name not in without)
         choices = [
             replace(one, seconds=sum((part.seconds(self._model, size_bytes) for part in one.streams), Fraction(0)))
             for one in suited
@@ -194,12 +194,14 @@ class TimedChoices:
             raise _no_method(self._task.topology, self._task.collective)
         return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
-    def _of(self, method: Method) -> TimedChoice | None:
+    def _of(self, method: Method, size_bytes: int) -> TimedChoice | None:
         """Return the choice without its seconds, or None if the method is unsuitable."""
-        if method.name in self._known:
-            return self._known[method.name]
-        self._known[method.name] = None
-        task, options = self._task, replace(self._task.options, size_bytes=None, link_gbps=None)
+        weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
+        key = (method.name, size_bytes if weighs_size else None)
+        if key in self._known:
+            return self._known[key]
+        self._known[key] = None
+        task, options = self._task, replace(self._task.options, size_bytes=key[1], link_gbps=None)
         make = partial(method.schedule, task.topology, task.collective, options, task.executor, task.progress)
         with suppress(InvalidInput):  # the method is unsuitable
             if isinstance(method, Algorithm) and not options.non_default():
@@ -208,5 +210,5 @@ class TimedChoices:
                 schedule = make()
                 make, traffic = partial(_same, schedule), traffic_of(schedule)
             streams = [congestion_of(stream) for stream in traffic.streams()]
-            self._known[method.name] = TimedChoice(method.name, traffic, streams, make)
-        return self._known[method.name]
+            self._known[key] = TimedChoice(method.name, traffic, streams, make)
+        return self._known[key]

@@ -81,14 +81,19 @@ class Bfb(OutwardMethod):
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415
 
-        return bfb_allgather(task.topology, task.executor, task.options.chunks, task.progress)
+        options = task.options
+        return bfb_allgather(task.topology, task.executor, options.chunks, task.progress, options.balanced_bytes)
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         if form_of(self.name, task.topology) == "columns":
             return super().make(task)
         from chorale.synth.methods.bfb.bfb import symmetric_bfb  # noqa: PLC0415
 
-        return symmetric_bfb(task.topology, task.collective, task.executor, task.options.chunks, progress=task.progress)
+        options = task.options
+        return symmetric_bfb(
+            task.topology, task.collective, task.executor, options.chunks,
+            progress=task.progress, size_bytes=options.balanced_bytes,
+        )  # fmt: skip
 
 
 class Expand(OutwardMethod):

@@ -28,8 +28,8 @@ class Options:
         warm_start: an older schedule, whose trees are kept where possible.
         gap: time above the optimum that trees may take, relative to the optimum, if it needs more than 96 trees per
             root; 0 for the optimum itself.
-        size_bytes: bytes of the complete vector: auto chooses by the time at this size, and verification reports
-            this time.
+        size_bytes: bytes of the complete vector: auto chooses by the time at this size, bfb considers link latencies,
+            and verification reports the time.
         link_gbps: Gbit/s of a link of unit capacity, from which the time at this size is computed.
     """
 
@@ -45,6 +45,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:
             raise InvalidInput("--k must be at least 1", self.k, "leave out --k for the optimum")
+
+    @property
+    def balanced_bytes(self) -> int | None:
+        """Size for which bfb weighs latencies against bytes; None with `link_gbps`, which schedules lack."""
+        return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
         """Return the names of options that differ from the default, except size and rate, which all methods take."""

@@ -35,12 +35,13 @@ from chorale.synth.verify.verify import verify
 from tests.reference.cuts import AllCuts, best_rate, faults_of_split, slowest_cut
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.reference.step_times import least_broadcast_time
+from tests.synthesis import predicted_s
 
 USUAL = tuple(map(Fraction, (1, 1, 2, 3, 10, 25, 50, 100, 300, 450)))
 DECIMAL = tuple(map(Fraction, ("46.875", "12.5", "0.3", "31.5", "185.4", "2.25", "5/11", "1/3", "2/7", "7/3")))
 
 
-def edge_fabric(seed: int, most_ranks: int = 5, most_switches: int = 2) -> Topology:
+def edge_fabric(seed: int, most_ranks: int = 5, most_switches: int = 2, latencies: bool = False) -> Topology:
     """Return 2 to `most_ranks` ranks, strongly connected: links both ways or in cycles, parallel ones too.
 
     Every fourth seed has capacities over eighteen orders of magnitude, the others usual or decimal ones or a mixture.
@@ -50,7 +51,9 @@ def edge_fabric(seed: int, most_ranks: int = 5, most_switches: int = 2) -> Topol
     ranks, switches = rng.randint(2, most_ranks), rng.randint(0, most_switches)
     nodes = list(range(ranks + switches))
     pairs = _pairs(rng, nodes)
-    links = [Link(src, dst, _bandwidth(rng, seed % 4)) for src, dst in pairs]
+    links = [
+        Link(src, dst, _bandwidth(rng, seed % 4), _latency(rng) if latencies else Fraction(0)) for src, dst in pairs
+    ]
     names = tuple(str(node) for node in nodes)
     return Topology(f"edge {seed}", names, ranks, Links.build(links), "GB/s")
 
@@ -73,11 +76,16 @@ def _bandwidth(rng: random.Random, kind: int) -> Fraction:
     return rng.choice((USUAL, DECIMAL, USUAL + DECIMAL)[kind - 1])
 
 
+def _latency(rng: random.Random) -> Fraction:
+    return Fraction(rng.choice((0, 0, 1, 1000, 5000, 20000)), 10**9)
+
+
 MOST_SMALLER = 200
 OTHER_CHUNKS = (1, 5, 7, 64, 80, 96, 100, 128, 160, 200, 256)
 BEHIND = Fraction(101, 100)
 CLOSE = 1e-6
 FAR_APART = 10**5
+SIZES = (2**26, 1, 4096, 10**6 + 3)
 
 
 class FalseClaimError(Exception):
@@ -116,14 +124,18 @@ def alltoall(seed: int) -> bool:
 
 def bfb(seed: int) -> bool:
     """Times are what sets of shards need on their links, exactly; no other number of chunks is over 1 % faster."""
-    topology = edge_fabric(seed, most_switches=0)
-    verified = synthesize("bfb", topology, ALLGATHER, Options(), SerialExecutor())
-    reached, least = verified.cost.time_per_byte, least_broadcast_time(topology, None)
-    _claim(reached == least_broadcast_time(topology, verified.schedule.chunks_per_shard), "chunks wait too long")
-    bound = least_time(topology, verified.schedule.certificate) / topology.compute_count
-    _claim(bound == least, "the bound is not that of divisible shards")
+    topology = edge_fabric(seed, most_switches=0, latencies=seed % 2 == 1)
+    size = SIZES[seed // 2 % len(SIZES)] if seed % 2 else None
+    verified = synthesize("bfb", topology, ALLGATHER, Options(size_bytes=size), SerialExecutor())
+    reached = verified.cost.time_per_byte if size is None else predicted_s(verified, size)
+    least = least_broadcast_time(topology, None, size)
+    _claim(reached == least_broadcast_time(topology, verified.schedule.chunks_per_shard, size), "chunks wait too long")
+    if size is not None:
+        _claim(
+            least_time(topology, verified.schedule.certificate) == least, "the bound is not that of divisible shards"
+        )
     for chunks in OTHER_CHUNKS if reached > least * BEHIND else ():
-        _claim(least_broadcast_time(topology, chunks) * BEHIND >= reached, f"{chunks} chunks are faster")
+        _claim(least_broadcast_time(topology, chunks, size) * BEHIND >= reached, f"{chunks} chunks are faster")
     return reached > least * BEHIND
 
 

@@ -25,6 +25,7 @@ from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import SwitchAbility
+from chorale.synth.verify.bfb_certificate import least_time
 from chorale.tuner.files.traffic_files import load_sizes
 from chorale.tuner.reports import tables
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_facts, checked, in_network_note
@@ -180,7 +181,7 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
-    """Return the costs at one size: the size, and the time in seconds if it is known.
+    """Return the costs at one size: seconds and, for bfb, the shortest time with arbitrarily divisible shards.
 
     If the network has no latencies, the default latencies of `chorale simulate` are used, so that methods are compared
     by the criterion by which they were chosen.
@@ -198,6 +199,8 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Frac
         streams = traffic_of(schedule).streams()
         time_s = sum((congestion_of(stream).seconds(model, size_bytes) for stream in streams), Fraction(0))
         latencies = {} if has_latencies else {"link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US}
+    if schedule.method == "bfb" and has_latencies:
+        latencies = {"divisible_time_s": str(least_time(topology, schedule.certificate))}
     rate = {} if link_gbps is None else {"link_gbps": str(link_gbps)}
     return {"size_bytes": size_bytes, "time_s": str(time_s), **latencies, **rate}
 
@@ -239,6 +242,9 @@ def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
         text = f"{float(Fraction(cost['time_s'])) * 1e6:.6g} us"
         if "hop_us" in cost:
             text += f", with {cost['link_latency_us']} us a link and {cost['hop_us']} us a node"
+        if "divisible_time_s" in cost:
+            more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+            text += f" ({f'{float(more):.2%} above that of' if more else 'as with'} divisible shards)"
         yield f"time for {format_size(cost['size_bytes'])}", text
     yield "lower bound", _bound_text(document["optimality"], unit)
     yield from assumption_rows(document, "guess")

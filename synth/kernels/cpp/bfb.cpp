@@ -9,6 +9,11 @@
 // It is found by Newton's method on the parametric flow: start from a lower bound p/q, give job v q units and
 // link k p * c_k units, and search for a flow that places everything. If there is none, the links reached from a
 // stuck job form a set S with larger n(S) / c(S), which is the next bound. Shards with equal masks form one class.
+//
+// If link k also has a delay a_k, the method stays the same (full paper, appendix E.3): time is counted in ticks, and
+// the link carries c_k * max(0, T - a_k) / grain shards until T. A link whose delay is longer carries nothing and costs
+// nothing, so links need not be selected. A set S of links has carried n shards when the sum of c * max(0, T - a) over
+// S, a piecewise linear function of T, reaches n * grain.
 #include "modules.hpp"
 
 namespace chorale {
@@ -39,11 +44,12 @@ bool is_inside(Span<const Word> links, Span<const Word> others) {
 struct Problems {
     Span<const Int> offsets;
     Span<const Rank> tails;
-    Span<const Int> capacities;
+    Span<const Int> capacities, delays;
+    Int grain;
     Span<const Hops, 2> rows;
     Int words;
 
-    auto fields() { return std::tie(offsets, tails, capacities, rows, words); }
+    auto fields() { return std::tie(offsets, tails, capacities, delays, grain, rows, words); }
 };
 
 struct Time {
@@ -52,34 +58,52 @@ struct Time {
     bool operator>(const Time& other) const { return top * other.bottom > other.top * bottom; }
 };
 
-// The in-links of a node.
+// The in-links of a node. A tick of a shard has `chunks` ticks of a chunk.
 class InLinks {
 public:
-    InLinks(const Problems& problems, Int node)
-        : capacities_(problems.capacities.part(problems.offsets[node], problems.offsets[node + 1])) {}
+    InLinks(const Problems& problems, Int node, Int chunks)
+        : grain(problems.grain), capacities_(problems.capacities.part(problems.offsets[node], problems.offsets[node + 1])),
+          delays_(copy(problems.delays.part(problems.offsets[node], problems.offsets[node + 1]))) {
+        for (Int& delay : delays_) delay *= chunks;
+    }
 
     Int count() const { return capacities_.size(); }
 
-    // Return what every link carries until the given time, in 1 / bottom shards (or chunks).
+    // Return what every link carries until the given time, in 1 / (bottom * grain) shards (or chunks).
     Array<Int> room_until(Time time) const {
         auto room = empty<Int>(count());
-        for (Int link = 0; link < count(); ++link) room[link] = capacities_[link] * time.top;
+        for (Int link = 0; link < count(); ++link) room[link] = carried(link, time);
         return room;
     }
 
     // Return how many complete chunks every link carries until the given time.
     Array<Int> whole_chunks(Time time) const {
         auto room = room_until(time);
-        for (Int& amount : room) amount /= time.bottom;
+        for (Int& amount : room) amount /= time.bottom * grain;
         return room;
     }
 
     // Return, in lowest terms, the time at which the set `chosen` has carried `need` (at least 1) shards.
+    //
+    // With all links of the set, this takes some time r. Links with delays of r or more only increase r, so they are
+    // dropped until every delay is below the time.
     Time least_time(Int need, Span<const Word> chosen) const {
-        Int capacity = 0;
-        for (Int link = 0; link < count(); ++link)
-            if (contains_link(chosen, link)) capacity += capacities_[link];
-        return {need / std::gcd(need, capacity), capacity / std::gcd(need, capacity)};
+        auto used = copy(chosen);
+        while (true) {
+            Int capacity = 0, ticks = need * grain;
+            for (Int link = 0; link < count(); ++link) {
+                if (!contains_link(used, link)) continue;
+                capacity += capacities_[link];
+                ticks += capacities_[link] * delays_[link];
+            }
+            bool dropped = false;
+            for (Int link = 0; link < count(); ++link) {
+                if (!contains_link(used, link) || delays_[link] * capacity < ticks) continue;
+                used[link / 64] &= ~bit_of(link);
+                dropped = true;
+            }
+            if (!dropped) return {ticks / std::gcd(ticks, capacity), capacity / std::gcd(ticks, capacity)};
+        }
     }
 
     // Return the least time from `time` on at which the set `chosen` has carried `need` whole chunks.
@@ -89,10 +113,10 @@ public:
             Time next{-1, 1};
             for (Int link = 0; link < count(); ++link) {
                 if (!contains_link(chosen, link)) continue;
-                const Int whole = capacities_[link] * time.top / time.bottom;
+                const Int whole = carried(link, time) / (time.bottom * grain);
                 total += whole;
                 // The time when the link has carried one chunk more.
-                const Time following{whole + 1, capacities_[link]};
+                const Time following{(whole + 1) * grain + capacities_[link] * delays_[link], capacities_[link]};
                 if (next.top < 0 || next > following) next = following;
             }
             if (total >= need) return time;
@@ -100,8 +124,15 @@ public:
         }
     }
 
+    Int grain;
+
 private:
+    Int carried(Int link, Time time) const {
+        return capacities_[link] * std::max<Int>(0, time.top - time.bottom * delays_[link]);
+    }
+
     Span<const Int> capacities_;
+    Array<Int> delays_;
 };
 
 // Solves one node at a time; sized for the worst node, to avoid allocations in the loops.
@@ -331,7 +362,7 @@ Loads least_loads(Int first, Int last, const Problems& problems, Int steps) {
     Workspace work(problems, steps);
     auto links = zeros<Word>(problems.words);
     for (Int node = first; node < last; ++node) {
-        const InLinks incoming(problems, node);
+        const InLinks incoming(problems, node, 1);
         work.prepare(node);
         for (Int step = 0; step < steps; ++step) {
             const auto jobs = work.jobs_of(step);
@@ -342,7 +373,7 @@ Loads least_loads(Int first, Int last, const Problems& problems, Int steps) {
             while (true) {
                 const Time time = incoming.least_time(work.count_inside(links), links);
                 if (loads.bottom[step] == 0 || time > loads.time(step)) loads.set(step, time, node, links);
-                if (work.assign_units(loads.bottom[step], incoming.room_until(loads.time(step)))) break;
+                if (work.assign_units(loads.bottom[step] * problems.grain, incoming.room_until(loads.time(step)))) break;
                 work.reached_links(incoming.count(), links);
             }
         }
@@ -358,7 +389,7 @@ Loads integral_chunk_times(Int first, Int last, const Problems& problems, Int ch
     Workspace work(problems, steps);
     auto links = zeros<Word>(problems.words);
     for (Int node = first; node < last; ++node) {
-        const InLinks incoming(problems, node);
+        const InLinks incoming(problems, node, chunks);
         work.prepare(node);
         for (Int step = 0; step < steps; ++step) {
             const auto jobs = work.jobs_of(step);
@@ -380,7 +411,7 @@ std::tuple<Array<Rank>, Array<Rank>> assign_chunks(Int first, Int last, const Pr
     Workspace work(problems, steps);
     std::vector<Rank> rows, step_of;
     for (Int node = first; node < last; ++node) {
-        const InLinks incoming(problems, node);
+        const InLinks incoming(problems, node, chunks);
         work.prepare(node);
         for (Int step = 0; step < steps; ++step) {
             const auto jobs = work.jobs_of(step);

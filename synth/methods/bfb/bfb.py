@@ -2,7 +2,7 @@
 
 On vertex-transitive networks, only the transfers of rank 0 are computed; symmetries map them to all ranks. Source: Zhao
 et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 6.1, appendix A
-(reduce_scatter by the transpose), E.2 (chunks), E.3 (different bandwidths).
+(reduce_scatter by the transpose), E.2 (chunks), E.3 (different links).
 
 `breadth_first_floor` bounds BFB's time without making a schedule: in step t, every node receives the shards of all
 nodes at distance t over its incoming links, so the step takes as long as the slowest node needs. On networks such as
@@ -23,6 +23,7 @@ from chorale.synth.methods.bfb.plan import (
     make_plan,
     network_of,
     network_of_nodes,
+    parameters_of,
     transfer_columns,
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
@@ -87,6 +88,7 @@ def symmetric_bfb(
     chunks: int | None = None,
     *,
     progress: Progress | None = None,
+    size_bytes: int | None = None,
 ) -> SymmetricSchedule:
     """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
@@ -101,7 +103,7 @@ def symmetric_bfb(
     from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts  # noqa: PLC0415
 
     def gather(network: Topology) -> SymmetricGather:
-        rank_0 = network_of_nodes(network, np.zeros(1, dtype=np.int64))
+        rank_0 = network_of_nodes(network, np.zeros(1, dtype=np.int64), size_bytes)
         plan = make_plan(rank_0, executor, chunks, progress)
         bounds = ColumnBounds(plan.steps, len(network.links), network.compute_count, plan.chunks)
         base = bounds.pack(transfer_columns(plan, executor, progress))
@@ -109,12 +111,16 @@ def symmetric_bfb(
 
     has_scatter, has_gather = symmetric_parts(collective)
     scatter = gather(transpose_with_links(topology)[0]) if has_scatter else None
-    last = gather(topology) if has_gather else None
-    return SymmetricSchedule(topology, collective, scatter, last, "bfb", {"chunks": chunks})
+    parameters = parameters_of(chunks, size_bytes)
+    return SymmetricSchedule(topology, collective, scatter, gather(topology) if has_gather else None, "bfb", parameters)
 
 
 def bfb_allgather(
-    topology: Topology, executor: Executor, chunks: int | None = None, progress: Progress | None = None
+    topology: Topology,
+    executor: Executor,
+    chunks: int | None = None,
+    progress: Progress | None = None,
+    size_bytes: int | None = None,
 ) -> Schedule:
     """Return the BFB allgather of a strongly connected network without switches. Its steps equal the diameter.
 
@@ -125,17 +131,24 @@ def bfb_allgather(
 
     Args:
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
+        size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, a step takes the largest
+            latency + load / bandwidth of its links, and links with too high a latency are not used. If latencies
+            differ, it may take an enormous number of chunks to be as fast as with divisible shards. If 64 are not
+            enough, several numbers up to 64, then numbers that suit the busiest links and doublings up to 4096 are
+            tried. The first one within 1 % of divisible shards is chosen, or else the fastest. Both times are in the
+            certificate.
 
     Raises:
-        InvalidInput: for switches, unreachable nodes and numbers beyond the limits.
+        InvalidInput: for switches, unreachable nodes and numbers beyond the limits, and if `size_bytes` is given but
+            bandwidths are not in bytes per second.
     """
     is_large = topology.compute_count >= MIN_EXPANDED_SYMMETRICALLY and not topology.switch_count
     if is_large and automorphisms_are_transitive(topology):
-        return symmetric_bfb(topology, ALLGATHER, executor, chunks, progress=progress).expand()
-    plan = make_plan(network_of(topology), executor, chunks, progress)
+        return symmetric_bfb(topology, ALLGATHER, executor, chunks, progress=progress, size_bytes=size_bytes).expand()
+    plan = make_plan(network_of(topology, size_bytes), executor, chunks, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)
     return Schedule(
         topology, ALLGATHER, "stepped", plan.steps, plan.chunks,
         bounds.pack(transfer_columns(plan, executor, progress)), Routes.direct(len(topology.links)), "bfb",
-        {"chunks": chunks}, certificate_of(plan),
+        parameters_of(chunks, size_bytes), certificate_of(plan),
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """The plan of a breadth-first broadcast: loads, chunks per shard and step times, before chunks are assigned to links.
 
-Kernels get the in-links of nodes in rows and integer capacities. A task solves all steps of a block of nodes; it is a
-pure function and can be pickled. One pass over a node's hop counts gives the flow problems of all its steps.
+Kernels get the in-links of nodes in rows, integer capacities, and link latencies in ticks. A task solves all steps of a
+block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the flow problems of
+all its steps.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,66 @@ from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.topology.distance import distances_to, hops_along
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, bytes_per_second
+
+MAX_TIMED_CHUNKS = 64
+"""If latencies differ, more chunks per shard than this are used only if they save enough time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTicks:
+    """Converts ticks to seconds for vectors of `size_bytes`.
+
+    shard_s: seconds, equal to `grain` ticks, that a shard takes on a link of capacity 1
+    first_s: smallest latency of any link in seconds, which is part of every step; `delays` only contain the excess
+    """
+
+    size_bytes: int
+    shard_s: Fraction
+    grain: int
+    first_s: Fraction
+
+    def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
+        """Return the seconds of a step that ends after `ticks`, in units of a tick / `chunks`."""
+        return self.first_s + ticks / self.grain * self.shard_s / chunks
+
+
+def delays_in_ticks(
+    topology: Topology, size_bytes: int | None, unit: Fraction
+) -> tuple[NDArray[np.int64], LatencyTicks | None]:
+    """Return (int64 per link: delay in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
+
+    A tick is the longest time that makes every delay a whole number. Delays are exact, or 0 without a size. Raises
+    InvalidInput if bandwidths are not in bytes per second, and if delays have no common unit within 64 bits.
+    """
+    if size_bytes is None:
+        return np.zeros(len(topology.links), dtype=np.int64), None
+    if size_bytes < 1:
+        raise InvalidInput("--size must be at least 1 byte", size_bytes, "give the size of the whole vector")
+    shard_s = Fraction(size_bytes, topology.compute_count) / (unit * bytes_per_second(topology))
+    first_s = min(topology.links.latencies_s)
+    shards = [(latency_s - first_s) / shard_s for latency_s in topology.links.latencies_s]
+    grain = lcm(*(delay.denominator for delay in shards))
+    table = [int(delay * grain) for delay in shards]
+    clock = LatencyTicks(size_bytes, shard_s, grain, first_s)
+    require_magnitude(clock, topology.compute_count, max(table), 1)
+    return np.array(table, dtype=np.int64)[topology.links.latency_class], clock
+
+
+def require_magnitude(
+    clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
+) -> None:
+    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and a total `capacity` into each node.
+
+    Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication.
+    """
+    if (shards * clock.grain + capacity * delay) * capacity * chunks < 2**62:
+        return
+    rule = "(shards * ticks per shard + bandwidth into a node * largest delay) * bandwidth * chunks must be below 2^62"
+    value = f"{shards} shards of {clock.grain} ticks, delays up to {delay}, bandwidth {capacity}, {chunks} chunks"
+    advice = "round latencies and bandwidths to fewer digits, choose a size such as 1MiB, or fewer chunks"
+    raise InvalidInput(rule, value, advice)
+
 
 MAX_PAIRS = 2**29
 """Maximum number of node pairs. Each distance takes two bytes, so the table takes up to 1 GiB."""
@@ -36,6 +96,8 @@ class BfbNetwork:
     Attributes:
         key: cache key that identifies the network.
         capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that makes them integers.
+        delays: int64 per link, ticks until the first byte arrives; 0 if latencies are ignored.
+        latency_ticks: length of a tick if latencies count. If None, a tick is the time of a shard at capacity 1.
         rows: None for a complete network. Otherwise only the first `nodes` nodes are solved, and `rows` has the hop
             counts from every shard to these nodes, then to their in-neighbours. `tails` contains row numbers.
     """
@@ -44,7 +106,9 @@ class BfbNetwork:
     offsets: NDArray[np.int64]
     tails: NDArray[np.int32]
     capacities: NDArray[np.int64]
+    delays: NDArray[np.int64]
     unit: Fraction
+    latency_ticks: LatencyTicks | None = None
     rows: NDArray[np.uint16] | None = None
 
     @property
@@ -60,9 +124,38 @@ class BfbNetwork:
         """Number of 64-bit words that are needed for one bit per in-link of a node."""
         return (int(np.diff(self.offsets).max()) + 63) // 64
 
+    @property
+    def has_delays(self) -> bool:
+        return bool(np.any(self.delays))
 
-def network_of(topology: Topology) -> BfbNetwork:
-    """Return `topology` in the form that the kernels need. Raises InvalidInput if BFB does not support it."""
+    @property
+    def grain(self) -> int:
+        return 1 if self.latency_ticks is None else self.latency_ticks.grain
+
+    def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
+        """Return how long `ticks` take, in seconds if latencies count, else in chunks per bandwidth."""
+        return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
+
+    def allows(self, chunks: int) -> bool:
+        """Return whether times stay within 64 bits with this number of chunks per shard."""
+        try:
+            self.require_magnitude(chunks)
+        except InvalidInput:
+            return False
+        return True
+
+    def require_magnitude(self, chunks: int) -> None:
+        """Raise InvalidInput unless times stay within 64 bits with this number of chunks per shard."""
+        if self.latency_ticks is not None:
+            inwards = np.add.reduceat(self.capacities, self.offsets[:-1])
+            require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
+
+
+def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
+    """Return `topology` in the form that the kernels need. Raises InvalidInput if BFB does not support it.
+
+    size_bytes: bytes of the complete vector, so that latencies count; None ignores latencies
+    """
     capacities, unit = _capacities(topology)
     nodes = topology.compute_count
     if nodes * nodes > MAX_PAIRS:
@@ -70,17 +163,20 @@ def network_of(topology: Topology) -> BfbNetwork:
         rule = "bfb keeps a table of hop counts of at most 1 GiB"
         way_out = f"use at most {int(MAX_PAIRS**0.5)} nodes, or a topology with known symmetries such as a torus"
         raise InvalidInput(rule, f"{nodes} nodes, which need {gib}", way_out)
+    delays, clock = delays_in_ticks(topology, size_bytes, unit)
     offsets = topology.links.incoming_offsets(nodes)
-    return BfbNetwork(topology.id, offsets, topology.links.src.copy(), capacities, unit)
+    key = f"{topology.id} at {size_bytes}"
+    return BfbNetwork(key, offsets, topology.links.src.copy(), capacities, delays, unit, clock)
 
 
-def network_of_nodes(topology: Topology, chosen: NDArray[np.int64]) -> BfbNetwork:
+def network_of_nodes(topology: Topology, chosen: NDArray[np.int64], size_bytes: int | None = None) -> BfbNetwork:
     """Return the part of `topology` that determines what the nodes `chosen` receive, renumbered from 0.
 
     It consists of their in-links and the hop counts to both ends of these links. If rank 0 is the first of `chosen`,
     its links keep their ids, because links are sorted by target. O(nodes considered * links).
     """
     capacities, unit = _capacities(topology)
+    delays, clock = delays_in_ticks(topology, size_bytes, unit)
     first = topology.links.incoming_offsets(topology.node_count)
     links = np.concatenate([np.arange(first[node], first[node + 1]) for node in chosen.tolist()])
     targets, row_of_tail = np.unique(topology.links.src[links], return_inverse=True)
@@ -89,8 +185,9 @@ def network_of_nodes(topology: Topology, chosen: NDArray[np.int64]) -> BfbNetwor
         raise InvalidInput(f"bfb counts up to {MAX_HOPS} hops", int(hops.max()), "use a smaller topology")
     offsets = np.cumsum([0, *np.diff(first)[chosen]])
     tails = (row_of_tail + len(chosen)).astype(np.int32)
-    key = f"nodes {chosen.tolist()} of {topology.id}"
-    return BfbNetwork(key, offsets, tails, capacities[links], unit, np.ascontiguousarray(hops, dtype=np.uint16))
+    key = f"nodes {chosen.tolist()} of {topology.id} at {size_bytes}"
+    rows = np.ascontiguousarray(hops, dtype=np.uint16)
+    return BfbNetwork(key, offsets, tails, capacities[links], delays[links], unit, clock, rows)
 
 
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
@@ -117,12 +214,15 @@ class Problems(NamedTuple):
     """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from the root of shard v
     to u.
 
-    There may be more rows, for nodes in `tails` that are not solved.
+    There may be more rows, for nodes in `tails` that are not solved. `delays` are in ticks (a shard takes `grain` ticks
+    on a link of capacity 1), or 0 if latencies are ignored.
     """
 
     offsets: NDArray[np.int64]
     tails: NDArray[np.int32]
     capacities: NDArray[np.int64]
+    delays: NDArray[np.int64]
+    grain: int
     rows: Matrix[np.uint16]
     words: int
 
@@ -138,7 +238,9 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
     if network.key not in _memory:
         _memory.clear()
         rows = hops_along((network.offsets, network.tails)) if network.rows is None else network.rows
-        problems = Problems(network.offsets, network.tails, network.capacities, rows, network.words)
+        problems = Problems(
+            network.offsets, network.tails, network.capacities, network.delays, network.grain, rows, network.words
+        )
         _memory[network.key] = problems, int(rows.max())
     return _memory[network.key]
 
@@ -157,7 +259,7 @@ def blocks_of(nodes: int) -> list[Block]:
 
 
 class Loads(NamedTuple):
-    """The largest time of each step over some nodes, as a fraction `top` / `bottom` in shards (or chunks) per capacity.
+    """The largest time of each step over some nodes, in ticks, as a fraction `top` / `bottom`.
 
     node:  the node with this time
     links: its critical in-links as bits
@@ -197,17 +299,23 @@ def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsig
     return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.reshape(-1, 4).T), types, strict=True))
 
 
+_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
+_MORE_CHUNKS = (96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+_LARGEST_DENOMINATOR = 4096
+_NEARLY = Fraction(101, 100)
+
+
 def chunk_times(
     network: BfbNetwork, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
 ) -> Loads:
-    """Return the least time of each step with `chunks` whole chunks per shard, in chunks per capacity.
+    """Return the least time of each step with `chunks` whole chunks per shard, in ticks / `chunks`.
 
     If all links are identical, this is exactly ceil(chunks * time for divisible shards), because the transportation
-    polytope is integral (theorem 20 of the paper only gives a bound). For different capacities, the flow problems are
-    solved again.
+    polytope is integral (theorem 20 of the paper only gives a bound). For different capacities or delays, the flow
+    problems are solved again.
     """
     top, bottom = loads.top * chunks, loads.bottom
-    if np.all(network.capacities == 1):
+    if not network.has_delays and np.all(network.capacities == 1):
         return loads._replace(top=-(-top // bottom), bottom=np.ones_like(bottom))
     start = loads._replace(top=top)
     shared = network, chunks, start
@@ -217,25 +325,67 @@ def chunk_times(
 def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the smallest number of chunks per shard that is as fast as divisible shards, and the loads with it.
 
-    In a step of time U, a critical link of capacity c carries exactly c * U, which must be whole chunks. For identical
-    links this is also sufficient. Otherwise multiples are tried in turn, and the common denominator for all links
-    always works. Raises InvalidInput above `MAX_CHUNKS`.
+    In a step of time U, a critical link of capacity c and delay a carries exactly c * (U - a), which must be whole
+    chunks. For identical links this is also sufficient. Otherwise multiples are tried in turn, and the common
+    denominator for all links always works. If delays differ, it may be as large as the number of bytes, so numbers up
+    to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
-    needed = sufficient = 1  # lcm of the denominators of capacity * step time: critical links, all links
+    needed = sufficient = 1  # lcm of the denominators of capacity * (step time - delay) / grain: critical, all links
+    kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))
     for step in range(len(loads.top)):
-        time, critical = loads.time(step), network.capacities[critical_links(network, loads, step)]
-        for capacity in np.unique(network.capacities).tolist():
-            denominator = (capacity * time).denominator
-            sufficient = lcm(sufficient, denominator)
-            needed = lcm(needed, denominator if capacity in critical else 1)
-    for chunks in range(needed, min(sufficient, MAX_CHUNKS) + 1, needed):
+        time = loads.time(step)
+        critical = critical_links(network, loads, step)
+        critical_kinds = {(int(network.capacities[link]), int(network.delays[link])) for link in critical}
+        for capacity, delay in kinds:
+            if delay < time:
+                denominator = (capacity * (time - delay) / network.grain).denominator
+                sufficient = lcm(sufficient, denominator)
+                needed = lcm(needed, denominator if (capacity, delay) in critical_kinds else 1)
+    most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
+    for chunks in range(needed, min(sufficient, most) + 1, needed):
         chosen = chunk_times(network, loads, chunks, executor)
         if np.array_equal(chosen.top * loads.bottom, loads.top * chunks * chosen.bottom):
             return chunks, chosen
+    if network.has_delays:
+        return _nearly_best_chunks(network, loads, executor)
     rule = f"without --chunks, bfb needs at most {MAX_CHUNKS} chunks per shard to reach its optimum"
     raise InvalidInput(
         rule, f"a topology that needs more ({sufficient} suffice)", "choose a number with --chunks, such as 12"
     )
+
+
+def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
+    """Return the first number of chunks that is within 1 % of divisible shards (or else the fastest), and its loads.
+
+    Tries numbers up to 64, then numbers that make the loads of critical links nearly whole, and doublings up to 4096,
+    as long as times fit into 64 bits.
+    """
+    shares = []  # numbers of shards that critical links carry
+    for step in range(len(loads.top)):
+        time = loads.time(step)
+        for link in critical_links(network, loads, step):
+            capacity, delay = int(network.capacities[link]), int(network.delays[link])
+            shares += [capacity * (time - delay) / network.grain] if delay < time else []
+    most = _LARGEST_DENOMINATOR
+    while most > MAX_TIMED_CHUNKS and not network.allows(most):
+        most //= 2
+    small = [share.limit_denominator(_LARGEST_DENOMINATOR).denominator for share in shares]
+    beyond = sorted(number for number in {*_MORE_CHUNKS, *small, lcm(*small)} if MAX_TIMED_CHUNKS < number <= most)
+    ideal = _total_time(network, loads, 1)
+    best: tuple[Fraction, int, Loads] | None = None
+    for chunks in (*_USUAL_CHUNKS, *beyond):
+        chosen = chunk_times(network, loads, chunks, executor)
+        total = _total_time(network, chosen, chunks)
+        if best is None or total < best[0]:
+            best = total, chunks, chosen
+        if total <= ideal * _NEARLY:
+            break
+    assert best is not None
+    return best[1:]
+
+
+def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
+    return sum((network.step_time(loads.time(step), chunks) for step in range(len(loads.top))), Fraction(0))
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
@@ -275,10 +425,16 @@ def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progr
     """Return the plan for the nodes of `network`. `chunks` has the same meaning as in `bfb_allgather`."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    network.require_magnitude(MAX_TIMED_CHUNKS if chunks is None else chunks)
     loads = merge_loads(executor.map(block_loads, blocks_of(network.nodes), network, progress))
     if chunks is None:
         return BfbPlan(network, loads, *best_chunks(network, loads, executor))
     return BfbPlan(network, loads, chunks, chunk_times(network, loads, chunks, executor, progress))
+
+
+def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
+    """Return the options that a schedule stores as its parameters."""
+    return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
@@ -291,16 +447,21 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
     """Return the certificate: the node and links that determine each step's load, and each step's time in chunks."""
-    network = plan.network
+    network, clock = plan.network, plan.network.latency_ticks
 
-    def reasons(loads: Loads) -> list[Mapping[str, Any]]:
+    def reasons(loads: Loads, chunks: int) -> list[Mapping[str, Any]]:
         return [
             {
-                "value": str(loads.time(step) / network.unit),
+                "value": str(network.step_time(loads.time(step), chunks)),
                 "node": int(loads.node[step]),
                 "links": critical_links(network, loads, step),
             }
             for step in range(plan.steps)
         ]
 
-    return {"kind": "bfb-steps", "loads": reasons(plan.loads), "times": reasons(plan.chosen)}
+    return {
+        "kind": "bfb-steps",
+        **({} if clock is None else {"size_bytes": clock.size_bytes}),
+        "loads": reasons(plan.loads, 1),
+        "times": reasons(plan.chosen, plan.chunks),
+    }

@@ -10,7 +10,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, parse_col
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.registry import TopologyPlan
@@ -20,12 +20,16 @@ from tests.links import both, network
 from tests.reference.claims import METHODS, busiest_link, run
 from tests.reference.cuts import best_rate, slowest_cut
 from tests.reference.full_alltoall_program import full_alltoall_rate
+from tests.reference.step_times import least_broadcast_time
+from tests.synthesis import predicted_s
 
 
 def forest(topology: Topology, collective: Collective, options: Options | None = None) -> Schedule:
     return synthesize_unverified("forest", topology, collective, options, SerialExecutor())
 
 
+LAT2 = network(2, 0, both((0, 1, 1), (0, 1, 1, "1/1000000")))
+LAT61 = network(2, 0, both((0, 1, 100), *[(0, 1, 1, "1/1000000000")] * 60))
 TRI = network(3, 0, both((0, 1, 1), (1, 2, 1), (0, 2, "1/100000")))
 _NARROW = [(5, 0, 1), (0, 1, "1/1000"), (1, 2, 1), (2, 3, 1), (3, 4, 1000), (4, 5, "1/1000")]
 AR6 = network(6, 0, _NARROW)  # two links of a cycle are narrow
@@ -59,6 +63,20 @@ def test_pairs_of_trees_are_those_of_the_program_and_schedules_reach_them(topolo
     assert found.time_per_byte == found.bound == pairs
     assert float(1 / pairs) == pytest.approx(program, rel=1e-9)
     assert busiest_link(forest(topology, ALLREDUCE, Options(gap=Fraction(0)))) == reached
+
+
+@pytest.mark.parametrize(
+    ("topology", "size_bytes", "chunks", "microseconds"),
+    [(LAT2, 10**6, None, "250.5"), (LAT61, 2**26, None, "209.7152"), (LAT61, 2**26, 160, "209.7152")],
+    ids=["lat2", "lat61", "lat61 in 160 chunks"],
+)
+def test_latencies_cost_what_any_number_of_chunks_costs(topology, size_bytes, chunks, microseconds) -> None:
+    options = Options(size_bytes=size_bytes, chunks=chunks)
+    verified = synthesize("bfb", topology, ALLGATHER, options, SerialExecutor())
+    time_s, count = predicted_s(verified, size_bytes), verified.schedule.chunks_per_shard
+    assert time_s == least_broadcast_time(topology, count, size_bytes)
+    assert time_s <= least_broadcast_time(topology, None, size_bytes) * Fraction(101, 100)
+    assert float(time_s) == pytest.approx(float(microseconds) * 1e-6, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -194,10 +194,13 @@ def behind(topology: Topology, collective: Collective) -> list[float]:
             return None
         return simulate(traffic_of(schedule), model, sizes)
 
-    others = [times(name, None) for name in METHODS if name not in ("auto", "in-network", "one-shot")]
+    def at_each_size(method: str) -> list[float]:
+        return [(times(method, size) or [0.0])[0] for size in SIZES]
+
+    others = [times(name, None) for name in METHODS if name not in ("auto", "in-network", "one-shot", "bfb")]
     rows = [row for row in others if row is not None]
-    chosen = [(times("auto", size) or [0.0])[0] for size in SIZES]
-    return [time / min(column) - 1 for time, *column in zip(chosen, *rows, strict=True)]
+    rows += [] if times("bfb", None) is None else [at_each_size("bfb")]  # it weighs latencies at the size
+    return [chosen / min(column) - 1 for chosen, *column in zip(at_each_size("auto"), *rows, strict=True)]
 
 
 def check(seed: int, collectives: Sequence[str]) -> None:

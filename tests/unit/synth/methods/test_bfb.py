@@ -1,4 +1,4 @@
-"""Breadth-first broadcast, also in symmetric form, against an exact reference and the theorems."""
+"""Breadth-first broadcast, also with latencies and in symmetric form, against an exact reference and the theorems."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -21,14 +21,27 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import check_bfb_steps, least_time
+from chorale.synth.verify.replay import set_replay_violations
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.reference.replays import violations
 from tests.reference.step_times import least_step_times
-from tests.strategies import networks
+from tests.strategies import MIXED, networks, strongly_connected_topologies
 from tests.symmetric_networks import symmetric_networks, unequal_torus
+from tests.synthesis import predicted_s
 
 SERIAL = SerialExecutor()
+
+
+MICROSECOND = Fraction(1, 10**6)
+LATENCIES_S = [latency * MICROSECOND for latency in (0, Fraction(1, 2), 1, Fraction(13, 10), 5, 40)]
+SIZES = st.sampled_from([1, 100, 4096, 30_000, 2**16, 10**6 + 3, 2**24])
+
+
+def timed_networks(max_nodes: int, max_extra_links: int = 8) -> st.SearchStrategy[Topology]:
+    """Random networks in GB/s with links of different bandwidths and latencies."""
+    networks = strongly_connected_topologies(2, max_nodes, max_extra_links, True, MIXED, LATENCIES_S)
+    return networks.map(lambda topology: replace(topology, bandwidth_unit="GB/s"))
 
 
 def step_values(schedule, kind):
@@ -51,9 +64,25 @@ def test_schedules_are_right_and_certified_and_steps_take_the_least_time(topolog
         unit = topology.compute_count * schedule.chunks_per_shard
         times = step_values(schedule, "times")
         assert verify(schedule).cost.time_per_byte == sum(times) / unit
-        assert times == [time * unit for time in least_step_times(topology, schedule.chunks_per_shard)]
+        assert times == [time * unit for time in least_step_times(topology, schedule.chunks_per_shard, None)]
         loads = step_values(schedule, "loads")
-        assert loads == [time * topology.compute_count for time in least_step_times(topology, None)]
+        assert loads == [time * topology.compute_count for time in least_step_times(topology, None, None)]
+
+
+@random_cases(100)
+@given(timed_networks(6, max_extra_links=12), SIZES, st.sampled_from([None, 1, 3, 10]))
+def test_schedules_for_a_size_take_the_least_time_with_latencies(topology, size_bytes, chunks):
+    schedule = bfb_allgather(topology, SERIAL, chunks, size_bytes=size_bytes)
+    verified = verify(schedule)
+    assert set_replay_violations(schedule) == []
+    times, loads = step_values(schedule, "times"), step_values(schedule, "loads")
+    assert times == least_step_times(topology, schedule.chunks_per_shard, size_bytes)
+    assert loads == least_step_times(topology, None, size_bytes)
+    check_bfb_steps(topology, schedule.chunks_per_shard, schedule.certificate)
+    assert least_time(topology, schedule.certificate) == sum(loads)
+    time_s = predicted_s(verified, size_bytes)
+    assert sum(times) == time_s
+    assert time_s <= verified.cost.latency_s + verified.cost.time_per_byte * size_bytes / 10**9
 
 
 @random_cases(40)
@@ -98,11 +127,42 @@ def test_known_optimal_topologies(spec, steps, factor, chunks):
     assert chunks is None or verified.schedule.chunks_per_shard == chunks
 
 
+def two_ways(slow_s: Fraction) -> Topology:
+    """Four nodes in a ring, each with a second, slow link to the next node."""
+    links = [Link(node, (node + way) % 4, Fraction(10), MICROSECOND) for node in range(4) for way in (1, 3)]
+    links += [Link(node, (node + 1) % 4, Fraction(10), slow_s) for node in range(4)]
+    return Topology("two ways", tuple("0123"), 4, Links.build(links), "GB/s")
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 10**9])
+def test_the_symmetric_form_gives_the_same(size_bytes):
+    topology = replace(unequal_torus(), bandwidth_unit="Gbit/s")
+    for collective in (ALLGATHER, ALLREDUCE):
+        found = verify(symmetric_bfb(topology, collective, SERIAL, size_bytes=size_bytes))
+        full = synthesized("bfb", topology, collective, size_bytes=size_bytes)
+        assert found.cost == full.cost
+        assert found.cost == verify(found.schedule.expand()).cost
+        assert predicted_s(found, size_bytes) == predicted_s(full, size_bytes)
+        parts = ((part.topology, part.certificate) for part in found.schedule.parts)
+        assert sum(least_time(*part) for part in parts) == least_time(topology, full.schedule.certificate)
+
+
+def test_more_chunks_are_taken_where_few_lose_more_than_a_percent():
+    slow = Link(0, 1, Fraction(1), Fraction(1, 10**9))
+    one_way = [Link(0, 1, Fraction(100)), *[slow] * 60]
+    back = [link._replace(src=1, dst=0) for link in one_way]
+    topology = Topology("bundle", ("0", "1"), 2, Links.build([*one_way, *back]), "GB/s")
+    schedule = bfb_allgather(topology, SERIAL, size_bytes=2**26)
+    assert schedule.chunks_per_shard == 160
+    assert sum(step_values(schedule, "times")) <= sum(step_values(schedule, "loads")) * Fraction(101, 100)
+
+
 def test_tampered_certificates_are_noticed():
-    links = [Link(node, (node + way) % 4, Fraction(10)) for node in range(4) for way in (1, 3)]
-    links += [Link(node, (node + 1) % 4, Fraction(5)) for node in range(4)]
-    topology = Topology("two ways", tuple("0123"), 4, Links.build(links), "GB/s")
-    certificate = bfb_allgather(topology, SERIAL, 2).certificate
+    topology = two_ways(20 * MICROSECOND)
+    schedule = bfb_allgather(topology, SERIAL, 2, size_bytes=10**6)
+    certificate = schedule.certificate
+    with pytest.raises(CheckFailed, match="the load of a step is not the number of shards divided by the bandwidth"):
+        least_time(topology, {**certificate, "size_bytes": 10**6 + 1})
     slower = [{**entry, "value": str(Fraction(entry["value"]) * 2)} for entry in certificate["times"]]
     with pytest.raises(CheckFailed, match="the time of a step is not the least possible for whole chunks"):
         check_bfb_steps(topology, 2, {**certificate, "times": slower})
@@ -110,23 +170,17 @@ def test_tampered_certificates_are_noticed():
     for change in ({"value": "5"}, {"links": []}, {"node": 9}, {"links": entry["links"][:1]}):
         with pytest.raises(CheckFailed):
             check_bfb_steps(topology, 2, {**certificate, "loads": [first, entry | change]})
-    faster = replace(topology, links=Links.build(link._replace(bandwidth=Fraction(20)) for link in links))
+    faster = replace(topology, links=Links.build(link._replace(latency_s=Fraction(0)) for link in topology.links))
     with pytest.raises(CheckFailed, match="the load of a step is not the number of shards divided by the bandwidth"):
         least_time(faster, certificate)
 
 
-def test_certificates_of_older_versions_are_in_seconds_and_count_latencies():
-    latency_s, size_bytes = Fraction(1, 10**6), 3000
-    links = [Link(node, (node + way) % 3, Fraction(10), latency_s) for node in range(3) for way in (1, 2)]
-    topology = Topology("pairs", tuple("012"), 3, Links.build(links), "GB/s")
-    certificate = bfb_allgather(topology, SERIAL, 1).certificate
-    (entry,) = certificate["loads"]
-    in_seconds = [{**entry, "value": str(latency_s + Fraction(1000, 10**10))}]
-    older = {"kind": "bfb-steps", "size_bytes": size_bytes, "loads": in_seconds, "times": in_seconds}
-    check_bfb_steps(topology, 1, older)
-    assert least_time(topology, older) == latency_s + Fraction(1, 10**7)
-    with pytest.raises(CheckFailed, match="the load of a step is not the number of shards divided by the bandwidth"):
-        least_time(topology, older | {"size_bytes": size_bytes + 1})
+def test_what_fits_in_64_bits_depends_on_the_number_of_chunks():
+    topology = two_ways(MICROSECOND + Fraction(1, 10**9) / 3**19)
+    schedule = bfb_allgather(topology, SERIAL, 64, size_bytes=2**20)
+    assert predicted_s(verify(schedule), 2**20) == sum(step_values(schedule, "times"))
+    with pytest.raises(InvalidInput, match="fewer chunks"):
+        bfb_allgather(topology, SERIAL, 2**15, size_bytes=2**20)
 
 
 @pytest.mark.parametrize("topology", symmetric_networks(), ids=lambda topology: topology.spec)
@@ -182,6 +236,12 @@ def test_the_form_is_chosen_by_size_and_symmetry(spec, preferred):
         (lambda: bfb_allgather(parse_topology("ring:4"), SERIAL, chunks=0), "chunks per shard must be 1 to"),
         (lambda: bfb_allgather(parse_topology("ring:4"), SERIAL, chunks=2**15 + 1), "chunks per shard must be 1 to"),
         (lambda: bfb_allgather(parse_topology("mesh:256x256"), SERIAL), r"needs? \d+\.\d GiB"),
+        (lambda: bfb_allgather(parse_topology("torus:3x3"), SERIAL, size_bytes=2**20), "needs link rates in GB/s or"),
+        (
+            lambda: bfb_allgather(two_ways(Fraction(1, 3**35)), SERIAL, size_bytes=10**6 + 3),
+            r"must be below 2\^62, got",
+        ),
+        (lambda: bfb_allgather(two_ways(MICROSECOND), SERIAL, size_bytes=0), "at least 1 byte"),
         (lambda: symmetric_bfb(parse_topology("genkautz:2,9"), ALLGATHER, SERIAL), "symmetries"),
         (
             lambda: symmetric_bfb(parse_topology("ring:5"), ALLTOALL, SERIAL),

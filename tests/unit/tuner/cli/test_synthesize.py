@@ -151,17 +151,25 @@ def network(tmp_path):
 
 
 def test_the_cost_at_a_size(capsys, network, tmp_path):
-    output = tmp_path / "schedule.json"
-    ring = ("synth", "ring", network, "--collective", "allgather", "--size")
-    cost = chorale(capsys, *ring, "4000", "--json", "-o", output).document["cost"]
-    assert cost["size_bytes"] == 4000
-    assert Fraction(cost["time_s"]) == 3 * (Fraction(1, 10**6) + Fraction(1000, 10**10))
-    document = json.loads(output.read_text())
-    document["parameters"]["size_bytes"] = 4000  # as in files that older versions wrote
-    output.write_text(json.dumps(document))
+    output = tmp_path / "ring.parquet"
+    options = ("--collective", "allgather", "--size", "4KiB", "--json", "-o", output)
+    done = chorale(capsys, "synth", "bfb", network, *options)
+    assert done.code == 0
+    cost = done.document["cost"]
+    assert done.document["parameters"] == {"chunks": None, "size_bytes": 4096}
+    assert cost["size_bytes"] == 4096
+    # 1024 B at 10 GB/s: neighbours whole, then the opposite shard in halves; the slow links are left alone.
+    assert Fraction(cost["time_s"]) == Fraction(2, 10**6) + Fraction(3, 2) * Fraction(1024, 10**10)
+    assert cost["divisible_time_s"] == cost["time_s"]
     read = chorale(capsys, "verify", output, "--json").document["cost"]
-    assert (read["size_bytes"], read["time_s"]) == (4000, cost["time_s"])
-    assert "time for 1MiB" in chorale(capsys, *ring, "1MiB").stdout
+    assert (read["size_bytes"], read["time_s"]) == (4096, cost["time_s"])
+    text = chorale(capsys, "synth", "bfb", network, "--size", "1MiB", "--collective", "allreduce").stdout
+    assert "time for 1MiB" in text
+    assert "divisible shards" in text
+    ring = ("synth", "ring", network, "--collective", "allgather", "--size", "4000", "--json")
+    cost = chorale(capsys, *ring).document["cost"]
+    assert Fraction(cost["time_s"]) == 3 * (Fraction(1, 10**6) + Fraction(1000, 10**10))
+    assert "divisible_time_s" not in cost
 
 
 @pytest.mark.parametrize("size", ["many", -1, 2.5])
