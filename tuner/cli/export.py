@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from chorale.runners.api.config import CPU_TARGET
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import format_size, parse_sizes
 from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
@@ -34,7 +36,8 @@ from chorale.tuner.reports.tables import Result
 from chorale.tuner.slurm.jobs import load_profile
 
 FORMAT = "chorale-job/1"
-JOB_TARGETS = ("msccl-xml", "msccl-executor-xml")
+GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
+JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
 LAUNCHERS: Mapping[Literal["openmpi", "srun"], str] = {"openmpi": "mpirun", "srun": "srun"}
 """Launcher -> suffix of the folder name. Each GPU job is written for both launchers."""
 
@@ -59,11 +62,9 @@ def folder_files(
         text = target_named(program.target).emit(program)
         facts = {**program_facts(program), "protocol": program.protocol}
         facts |= {"id": hashlib.sha256(text.encode()).hexdigest()}
-        for runtime in (each.name for each in RUNTIMES.values() if each.target == program.target):
-            for launcher, end in LAUNCHERS.items():
-                contents = job_files(program, replace(options, runtime=runtime, launcher=launcher))
-                files |= {f"{runtime}-{end}/{path}": content for path, content in contents.items()}
-                jobs.append({"folder": f"{runtime}-{end}", "runtime": runtime, "program": facts})
+        for folder, runtime, contents in _jobs(topology, program, text, options):
+            files |= {f"{folder}/{path}": content for path, content in contents.items()}
+            jobs.append({"folder": folder, "runtime": runtime, "program": facts})
     cost = "" if verified is None else f" Time per byte {verified.cost.time_per_byte}, verified."
     lines = [
         f"# {collective.name.value} of {len(programs[0].ranks)} ranks on {topology.spec}",
@@ -75,9 +76,11 @@ def folder_files(
     ]
     for job in jobs:
         folder, name = job["folder"], job["runtime"]
+        title = RUNTIMES[name].title if name in RUNTIMES else "CPUs"
         start = "`sbatch job.sbatch`" if folder.endswith("-srun") else "`./run.sh`"
-        lines.append(f"| [{folder}]({folder}/README.md) | {RUNTIMES[name].title} | {start} |")
-    files["README.md"] = "\n".join([*lines, "", _CHECKLIST, ""]).encode()
+        lines.append(f"| [{folder}]({folder}/README.md) | {title} | {start} |")
+    checks = _CHECKLIST if any(job["runtime"] in RUNTIMES for job in jobs) else _ALWAYS_CHECKED
+    files["README.md"] = "\n".join([*lines, "", checks, ""]).encode()
     if verified is not None:
         schedule = {
             "id": verified.schedule.id,
@@ -104,6 +107,45 @@ def folder_files(
     return files
 
 
+def _jobs(
+    topology: Topology, program: Program, text: str, options: JobOptions
+) -> Iterator[tuple[str, str, Mapping[str, bytes]]]:
+    if program.target == CPU_TARGET:
+        sizes, spec = ",".join(map(format_size, options.sizes_bytes)), shlex.quote(topology.spec)
+        command = f"chorale run program.xml --spec {spec} --sizes {sizes} --dtype {options.dtype}"
+        files = {"program.xml": text, "run.sh": _CPU_SCRIPT + f'exec {command} --runner "$runner" "$@"\n'}
+        files["README.md"] = _CPU_GUIDE.format(spec=spec)
+        yield "oneccl", "chorale run", {name: content.encode() for name, content in files.items()}
+    for runtime in (each.name for each in RUNTIMES.values() if each.target == program.target):
+        for launcher, end in LAUNCHERS.items():
+            chosen = replace(options, runtime=runtime, launcher=launcher)
+            yield f"{runtime}-{end}", runtime, job_files(program, chosen)
+
+
+_CPU_SCRIPT = """\
+#!/bin/sh
+# ./run.sh [RUNNER [OPTIONS]]: local (default), oneccl, mpi or simulated; all data are checked
+set -eu
+cd -- "$(dirname -- "$0")"
+runner=${1:-local}
+[ $# -eq 0 ] || shift
+"""
+_CPU_GUIDE = """\
+# On CPUs
+
+```sh
+chorale lift program.xml --spec {spec}    # read it back, check it again
+./run.sh                                  # local processes over paced links
+./run.sh oneccl                           # oneCCL's point-to-point calls, on a fabric or a cluster
+./run.sh mpi                              # the same over MPI
+```
+
+## Did it run?
+
+1. The command ends with exit code 0: every element of every result was compared with the definition.
+2. Nothing else can have run: these runners have no algorithm to fall back to.
+3. `--json` names the runner and its environment beside the times.
+"""
 _CHECKLIST = """\
 How to see that the program really ran, for runtimes that fall back to their own algorithms without a word:
 
@@ -112,6 +154,7 @@ How to see that the program really ran, for runtimes that fall back to their own
 3. `./run.sh library` and `./run.sh program` in turns: the times of the placement that the program serves differ, those
    of the other placement do not.
 4. `sha256sum algorithms/program.xml` is what the manifest says, on every node."""
+_ALWAYS_CHECKED = "The runners check every element and have nothing to fall back to."
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
 
@@ -119,7 +162,7 @@ def export(
     file: RunnableFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
     targets: Annotated[
-        list[str] | None, named(JOB_TARGETS, target_name, "Dialect of programs; default: both", "--target")
+        list[str] | None, named(JOB_TARGETS, target_name, "Dialect of programs; default: the first two", "--target")
     ] = None,
     sizes: str | None = None,
     spec: SpecOfProgram = None,
@@ -155,11 +198,10 @@ def export(
 
     Example: chorale export a100.parquet -o job
     """
-    lowering = LoweringOptions(JOB_TARGETS[0], 1 if channels is None else channels, instances, as_protocol(protocol))
+    lowering = LoweringOptions(GPU_TARGETS[0], 1 if channels is None else channels, instances, as_protocol(protocol))
     network, verified = None if spec is None else load_topology(spec), None
     if is_program_file(file):
         topology, program = load_program(file, network)
-        _require_job_target(program.target)
         if targets and targets != [program.target]:
             raise InvalidInput(
                 f"a {program.target} program cannot be exported for {{}}", targets[0], "export the schedule"
@@ -173,8 +215,10 @@ def export(
         if in_place is None:  # runtimes never run an alltoall in place
             in_place = schedule.collective.name is not CollectiveName.ALLTOALL
         programs = ()
-        for target in dict.fromkeys(targets or JOB_TARGETS):
-            _require_job_target(target)
+        for target in dict.fromkeys(targets or GPU_TARGETS):
+            if target not in JOB_TARGETS:
+                rule = "a job must be for a dialect that it can be started for"
+                raise InvalidInput(rule, target, f"choose from {', '.join(JOB_TARGETS)}")
             options = replace(lowering, target=target, in_place=in_place)
             options = with_default_channels(verified, options) if channels is None else options
             try:
@@ -201,12 +245,6 @@ def export(
     write_folder(output, files, force)
     document = {"output": str(output), "files": sorted(files), "sizes_bytes": list(served)}
     return Result(document, f"{output}: {len(files)} files; begin with {output}/README.md")
-
-
-def _require_job_target(target: str) -> None:
-    if target not in JOB_TARGETS:
-        rule = "a job must be for a dialect that it can be started for"
-        raise InvalidInput(rule, target, f"choose from {', '.join(JOB_TARGETS)}")
 
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:

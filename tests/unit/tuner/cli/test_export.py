@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import subprocess
+import sys
 
 from chorale.synth.targets.lift import lift
 from tests.command import chorale
@@ -50,6 +52,27 @@ def test_the_manifest_says_what_everything_is(capsys, tmp_path, schedule):
         assert (lift(text).channels, one["program"]["resources"]["channels"]) == (2, 2)
         (size_bytes,) = manifest["sizes_bytes"]
         assert size_bytes % (4 * one["program"]["chunks"]) == 0
+
+
+def test_a_job_for_cpus_runs(capsys, tmp_path, schedule):
+    job = tmp_path / "job"
+    options = ("--target", "oneccl-xml", "--sizes", "64KiB", "--quiet")
+    assert chorale(capsys, "export", schedule("ring", "ring:3"), "-o", job, *options).code == 0
+    assert set(contents(job)) == {
+        "README.md",
+        "manifest.json",
+        *(f"oneccl/{name}" for name in ("program.xml", "run.sh", "README.md")),
+    }
+    assert b"chorale lift program.xml --spec ring:3" in (job / "oneccl/README.md").read_bytes()
+    command = tmp_path / "bin" / "chorale"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m chorale "$@"\n')
+    command.chmod(0o755)
+    environment = dict(os.environ) | {"PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+    arguments = [job / "oneccl/run.sh", "simulated", "--link-mbps", "1000", "--json"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["correct"] is True
 
 
 def test_a_program_is_taken_as_it_is(capsys, tmp_path, schedule):

@@ -115,7 +115,7 @@ fabric up ring:3 --link-mbps fast --name never | the link rate (Mbit/s) must be 
 fabric up ring:3 --link-mbps 0 --name never | between 0.1 and 100000 Mbit/s
 fabric up ring:300 --link-mbps 5 --name never | at most 256 nodes
 fabric up ring:3 --link-mbps 5 --name 'no name' | the name of a fabric must be
-export cube.parquet -o job --target mscclpp-json | choose from msccl-xml, msccl-executor-xml
+export cube.parquet -o job --target mscclpp-json | choose from msccl-xml, msccl-executor-xml, oneccl-xml
 export cube.parquet -o job --spec ring:8 | the schedule file already names its topology, got --spec ring:8
 export cube.parquet -o job --hosts a,b --gpus-per-node 3 | exactly 8 GPUs
 export cube.parquet -o job --tests build | absolute
