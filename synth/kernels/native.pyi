@@ -17,6 +17,7 @@ from chorale.synth.methods.forest.forest import _ArcIndex, _OldEdges
 from chorale.synth.methods.forest.packing import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.switch_groups import SwitchGroups
 from chorale.synth.methods.forest.switch_removal import CutTable, PathPieces, Splits
+from chorale.synth.methods.traffic.fabric import RailLoads
 from chorale.synth.programs.check_execution import Code, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
@@ -323,6 +324,11 @@ def execute(
     """
 
 # rails.cpp
+
+def add_piece_loads(
+    source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
+) -> None:
+    """Add the loads of pieces, as `chorale.synth.methods.traffic.two_level.Pieces` describes their paths. O(pieces)."""
 
 def relieved(
     source: Ranks,

@@ -1,4 +1,4 @@
-// Distributes traffic between boxes over NICs.
+// Traffic over boxes with rails: distributes it over NICs, and computes the load of every lane and NIC.
 #include <unordered_map>
 
 #include "modules.hpp"
@@ -6,6 +6,44 @@
 
 namespace chorale {
 namespace {
+
+// Loads of lanes inside boxes (from a rank to the place of another in its box) and of NICs (out and in).
+struct RailLoads {
+    Span<const Rank> place;
+    Span<Int, 2> inside;
+    Span<Int> out, in;
+
+    auto fields() { return std::tie(place, inside, out, in); }
+    void add(Int source, Int target, Int sender, Int receiver, Int amount) const {
+        if (sender < 0) {
+            inside(source, place[target]) += amount;
+            return;
+        }
+        if (sender == receiver) {
+            inside(source, place[sender]) += amount;
+            inside(sender, place[target]) += amount;
+            return;
+        }
+        if (sender != source && place[sender] == place[source]) {  // both are in another box, which relays
+            out[source] += amount;
+            in[sender] += amount;
+            inside(sender, place[receiver]) += amount;
+            out[receiver] += amount;
+            in[target] += amount;
+            return;
+        }
+        if (sender != source) inside(source, place[sender]) += amount;
+        out[sender] += amount;
+        in[receiver] += amount;
+        if (receiver != target) inside(receiver, place[target]) += amount;
+    }
+};
+
+void add_piece_loads(Span<const Rank> source, Span<const Rank> target, Span<const Rank> sender,
+                     Span<const Rank> receiver, Span<const Int> amount, RailLoads loads) {
+    for (Int piece = 0; piece < amount.size(); ++piece)
+        loads.add(source[piece], target[piece], sender[piece], receiver[piece], amount[piece]);
+}
 
 struct Pieces {
     std::vector<Rank> source, target, sender, receiver;
@@ -281,6 +319,7 @@ auto relieved(Span<const Rank> source, Span<const Rank> target, Span<const Rank>
 }  // namespace
 
 void bind_rails(nanobind::module_& module) {
+    define(module, "add_piece_loads", add_piece_loads);
     define(module, "relieved", relieved);
     define(module, "split_over_rails", split_over_rails);
 }

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall.balance import IntegralFlows
 from chorale.synth.methods.alltoall.linear_program import Commodities, commodities_of
 from chorale.synth.methods.alltoall.rate import distances_by
@@ -31,10 +32,12 @@ Classes = list[tuple[int, NDArray[np.int64]]]
 class RailLoads(NamedTuple):
     """Amounts of data on every lane and NIC.
 
+    place:     int32[ranks], each rank's place (index) in its box
     inside:    int64[ranks, places], on the lane from a rank to a place in its box
     out, into: int64[ranks], on NICs
     """
 
+    place: Ranks
     inside: Amounts
     out: Amounts
     into: Amounts
@@ -95,30 +98,11 @@ class RailFabric:
         inside: Amounts | None = None,
     ) -> RailLoads:
         """Return the loads of pieces, as `Pieces` describes their paths, in addition to the loads `inside` of lanes."""
-        place = self.place
-        is_near = sender < 0
-        turns = ~is_near & (sender == receiver)  # over another rank of the box
-        over_box = ~is_near & ~turns & (sender != source) & (place[sender] == place[source])  # another box relays
-        direct = ~(is_near | turns | over_box)
-        lanes = np.zeros((len(place), self.members.shape[1]), dtype=np.int64) if inside is None else inside.copy()
-        for first, last, chosen in (
-            (source, target, is_near),
-            (source, sender, turns),
-            (sender, target, turns),
-            (sender, receiver, over_box),
-            (source, sender, direct & (sender != source)),
-            (receiver, target, direct & (receiver != target)),
-        ):
-            np.add.at(lanes, (first[chosen], place[last[chosen]]), amount[chosen])
-        out, into = np.zeros((2, len(place)), dtype=np.int64)
-        for first, last, chosen in (
-            (source, sender, over_box),
-            (receiver, target, over_box),
-            (sender, receiver, direct),
-        ):
-            np.add.at(out, first[chosen], amount[chosen])
-            np.add.at(into, last[chosen], amount[chosen])
-        return RailLoads(lanes, out, into)
+        ranks, places = len(self.place), self.members.shape[1]
+        lanes = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
+        loads = RailLoads(self.place, lanes, *np.zeros((2, ranks), dtype=np.int64))
+        native.add_piece_loads(source, target, sender, receiver, amount, loads)
+        return loads
 
     def tables(self, loads: RailLoads) -> list[Amounts]:
         """Return the loads of lanes (to and from switches, or between pairs), then the loads of NICs, out and in."""
