@@ -183,7 +183,7 @@ def test_loops_over_deep_trees_overlap_where_channels_take_levels() -> None:
         flows = ProgramFlows(program, topology, loops, slices=2)
         end_s = simulate_flows(flows.graph, topology, NetworkModel.of(), chunk_bytes / loops / 2).end_s
         share[channels] = float(verified.cost.time_per_byte) * chunk_bytes * program.chunks / 1e9 / end_s
-    assert share[1] < 0.5
+    assert share[1] < 0.55
     assert share[4] > 0.8
 
 
