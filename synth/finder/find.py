@@ -100,7 +100,7 @@ none:               not confirmed; for example, a stored schedule whose expansio
 """
 
 MAX_WHOLE_RANKS = 1024
-"""Up to this size, all ranks' rows are made even if rank 0's rows and symmetries would be enough."""
+"""Up to this number of ranks, a schedule with all ranks' rows is made, even if rank 0's rows would be enough."""
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:

@@ -21,7 +21,7 @@ OFFSET_MASK = (1 << SHIFT) - 1
 NOWHERE = -1
 
 Codes = NDArray[np.int32]
-"""Places of chunks as numbers `buffer << SHIFT | offset`: adjacent places differ by 1; -1 means no place."""
+"""Memory locations of chunks, encoded as `buffer << SHIFT | offset`. Adjacent chunks differ by 1; -1 means none."""
 
 
 _IN_ORDER = (
@@ -39,12 +39,12 @@ def stays_in_order(shape: BufferShape) -> bool:
 
 
 class Placement:
-    """The place of each chunk at each rank (`current`), and the place where the rank stores it on arrival (`arrival`).
+    """Where in memory each rank has each chunk (`current`), and where it stores the chunk when it arrives (`arrival`).
 
     A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
-    elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored in their final
-    place. Chunks that only pass through go to scratch, except that in-place reduce_scatter keeps partial sums in its
-    buffer. In a reduce, only the root ever writes to its input or output.
+    elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored directly in the
+    output. Chunks that a rank only forwards go to scratch, except that in-place reduce_scatter keeps partial sums in
+    its buffer. In a reduce, only the root ever writes to its input or output.
     """
 
     def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
@@ -80,9 +80,11 @@ class Placement:
     def locate(
         self, sender: NarrowColumn, receiver: NarrowColumn, chunk: NarrowColumn, reduces: NDArray[np.bool_]
     ) -> tuple[Codes, Codes, Codes]:
-        """Return (source, operand, target) of chunks that are sent in the same step, with a row per chunk and message.
+        """Return memory locations (source, operand, target) of chunks sent in one step, an entry per chunk and message.
 
-        The first chunk that reaches a place is added to what is there before the step, later ones to the sum.
+        source: at the sender; operand: data to which the receiver adds the chunk; target: where it stores the result.
+        If a rank receives several contributions to a chunk, it adds the first one to the data from before the step,
+        and the others to the sum in `target`.
         """
         if self.is_ordered:
             place = (BUFFERS.index(self._shared_buffer) << SHIFT) + chunk
@@ -102,14 +104,14 @@ class Placement:
         return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
-        """Return (actual places, required places) of those result chunks of `rank` that end up in a wrong place."""
+        """Return (actual, required) memory locations of result chunks of `rank` that have to be copied at the end."""
         result, final = self._result(rank)
         home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
         return home[wrong], final[wrong]
 
     def result_cells(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
-        """Return bool[cells]: whether the cell of `rank` contains a part of its result at the end."""
+        """Return bool[cells]: whether each cell in the memory of `rank` contains a part of its result at the end."""
         kept = np.zeros(layout.cells, dtype=np.bool_)
         _, final = self._result(rank)
         for number, buffer in enumerate(BUFFERS):
@@ -122,7 +124,7 @@ class Placement:
         return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
-        """Return (indices of the result chunks of `rank`, their final places)."""
+        """Return (indices of the result chunks of `rank`, memory locations in which they must be at the end)."""
         result = self.shape.result_chunks(rank)
         in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
@@ -148,9 +150,9 @@ def _codes(buffer: Buffer, first: int, count: int) -> Codes:
 class Fragments(NamedTuple):
     """Fragments as columns, sorted by step. Each fragment is one instruction at its sender and one at its receiver.
 
-    source:  place of the first chunk at the sender
-    operand: place of the data to which the receiver adds the first chunk; equal to `target` if it does not add
-    target:  place where the receiver stores the first chunk
+    source:  memory location of the first chunk at the sender
+    operand: location of the data to which the receiver adds the first chunk; equal to `target` if it does not add
+    target:  location where the receiver stores the first chunk
     chunks:  number of chunks; they are consecutive in memory at both ends
     exchanged: 1 in steps in which some rank receives into memory from which it also sends, otherwise 0
     turn:    if `exchanged` is 1, the index of the fragment in its connection. A rank can then send all fragments of
@@ -172,9 +174,10 @@ class Fragments(NamedTuple):
 
     @property
     def may_share_blocks(self) -> bool:
-        """Whether sends and receives may be in the same block without risk of deadlock.
+        """Whether a thread block may both send and receive without risk of deadlock.
 
-        This is the case if fragments (or turns) have an order in which every send fits into the connection buffer.
+        This is the case if each rank can order its sends and receives so that every send fits into the connection
+        buffer, that is, if no `turn` is -1.
         """
         return not (self.turn < 0).any()
 
@@ -184,7 +187,7 @@ class FragmentLimits:
     """Limits on the size of fragments.
 
     longest:   maximum number of chunks in a fragment
-    exchanged: the same for steps in which a rank receives into memory from which it also sends
+    exchanged: maximum number of chunks in steps in which a rank receives into memory from which it also sends
     across:    whether a fragment may span several messages of a connection
     """
 
@@ -194,7 +197,7 @@ class FragmentLimits:
 
 
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
-    """Return the fragments of all messages, and update `placement.current` to the final places.
+    """Return the fragments of all messages. Afterwards, `placement.current` has the state after the last message.
 
     A step sends the data that were in memory before the step. If a rank receives into memory from which it sends, the
     receive has to wait for the send. Two ranks that exchange data would then wait for each other if a fragment did not
@@ -224,7 +227,7 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
     joined = connection[row] if limits.across else row
     longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
     first, count = contiguous_runs((source, operand, target, np.arange(len(row)) + joined), longest)
-    if not placement.is_ordered:  # from now on, ranks send chunks from the places where they arrived
+    if not placement.is_ordered:  # from now on, ranks send chunks from where they stored them on arrival
         placement.current[receiver, chunk] = target
     turn = np.zeros(len(first), dtype=np.int64)
     if exchanged:

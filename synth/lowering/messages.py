@@ -52,7 +52,10 @@ class Timetable:
 
 
 class Moves(NamedTuple):
-    """Links used by each row: row i occupies each of `links[first[i] : end[i]]` for `chunks[i]` * the link's weight."""
+    """Links that each row (transfer) uses: row i occupies each of `links[first[i] : end[i]]`.
+
+    The link is occupied for `chunks[i]` times `weight[link]`, its number of time units per chunk.
+    """
 
     chunks: Column
     first: Column
@@ -62,10 +65,11 @@ class Moves(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """Dependences between rows (transfers). A row visits the memory cells of its chunks at both ends of its route.
+    """Dependences between rows (transfers). A visit is an access to a memory cell.
 
-    A run is a sequence of consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows
-    of a run wait for the rows of the previous run. Runs of the same cell have consecutive numbers.
+    For each of its chunks, a row visits one cell at the sender and one at the receiver. A run is a sequence of
+    consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows of a run wait for the
+    rows of the previous run of the cell. Runs of the same cell have consecutive numbers.
 
     first:     for each row, index of its first visit; at the end, the number of visits
     run:       for each visit, the run that it belongs to
@@ -171,7 +175,7 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     np.add.at(users, box, ports)
     if ports.shape[1] == 1 or not (users > 1).any():  # ranks of a box do not share rails
         return nowhere
-    # The rail on which each tree first leaves a box, or -1. A tree is known by its first chunk and whether it adds.
+    # The rail on which each tree first leaves a box, or -1. Its first chunk and whether it adds identify a tree.
     tree = (transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo) * 2 + transfers.reduce
     rail_of_tree = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
     leaving = np.flatnonzero(crossing)
@@ -184,9 +188,9 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
 
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
-"""In trees with at least this many levels, each channel carries a range of levels or of time.
+"""In trees with at least this many levels, each channel is used for a range of levels or for a time interval.
 
-Trees with fewer levels would not get faster this way.
+This would not make trees with fewer levels faster.
 """
 MIN_LEVELS_FOR_TIMETABLE = 3
 """Streams with at least this many levels follow a timetable. For lower trees, ordering by depth is good enough."""
@@ -277,13 +281,13 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
     """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
 
     Steps are the schedule's steps or the time intervals of its `streaming_order`. A transfer over a route of several
-    links becomes one message between the ends of the route.
+    links becomes one message between the ends of the route. Parallel links between two ranks are different lanes.
 
-    Normally, the chunks that a connection carries in a step are distributed over the channels of every instance. In
-    deep trees, each channel instead gets all chunks in a range of depths or of time. The reason is that runtimes move
-    long chunks in several passes, and a block begins a pass only after it has finished the previous pass. A block that
-    handled a tree from root to leaves would wait for the complete tree in every pass. Unused channel numbers are
-    removed. O(rows * log(rows)).
+    Normally, the chunks sent over a connection in a step are distributed over the channels of every instance. In deep
+    trees, each channel instead gets all chunks in a range of depths or in a time interval. The reason is that runtimes
+    move long chunks in several passes, and a block begins a pass only after it has finished the previous pass. A block
+    for a tree from root to leaves would wait for the complete tree in every pass. Channels without messages are
+    removed, and the others are renumbered. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
     lanes = 1 + int(rows.lane.max(initial=0))

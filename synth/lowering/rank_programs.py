@@ -47,7 +47,7 @@ class UnscheduledOps(NamedTuple):
 
     channel, role, peer: identify the block; `peer` is NO_PEER for local work
     op:       index into OPS
-    src, dst: place of the first chunk, as a code (see `Codes`)
+    src, dst: memory location of the first chunk (see `Codes`)
     chunks:   number of chunks
     """
 
@@ -66,8 +66,8 @@ def ops_of_ranks(
     """Yield the instructions of each rank: sends and receives of `fragments`, and final copies into the result.
 
     Instructions follow the order of fragments. In steps in which ranks receive into memory from which they send, the
-    sends of a turn come before its receives. With `sends_first`, all sends of a step come before its receives. A copy
-    moves at most `longest` chunks. O(fragments * log(fragments) + chunks of all results).
+    sends of a turn (see `Fragments`) come before its receives. With `sends_first`, all sends of a step come before its
+    receives. A copy moves at most `longest` chunks. O(fragments * log(fragments) + chunks of all results).
     """
     ranks = placement.shape.ranks
     ends = (fragments.sender, fragments.receiver)

@@ -98,7 +98,7 @@ class OrderOfAdditions:
 def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_MOVES) -> OrderOfAdditions | None:
     """Return the order in which the correct `program` adds contributions.
 
-    O(chunks moved), for plans also O(turns * blocks).
+    O(chunks moved). Plans also take O(passes * blocks); each pass tries one operation of every block.
 
     Args:
         program: A program or plan that passed the check.
@@ -191,9 +191,9 @@ def _executed(program: Program, sum_of: SumOf) -> list[list[int | None]]:
 
 
 class _PlanExecution(PlanRun):
-    """Executes one call of a sound plan on expressions. In each turn, every block that can proceed does one operation.
+    """Executes one call of a sound plan on expressions. In each pass, every block that can proceed does one operation.
 
-    Faults do not end the call, so every operation that can be executed is executed. O(turns * blocks + chunks moved).
+    Faults do not end the call, so every operation that can be executed is executed. O(passes * blocks + chunks moved).
     """
 
     def __init__(self, plan: ExecutionPlan, sum_of: SumOf) -> None:
@@ -211,7 +211,7 @@ class _PlanExecution(PlanRun):
             self._begin(rank, 1)
         moved = True
         while moved:
-            # Use a list rather than a generator, so that every block has its turn.
+            # A list instead of a generator, because `any` must not stop at the first block that proceeds.
             moved = any([self._has_more(number) and self._step(number) is True for number in range(len(self._blocks))])
         found: dict[int, tuple[int, ...]] = {}
         for rank, chunks in chunk_of.items():

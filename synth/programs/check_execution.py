@@ -183,8 +183,8 @@ class RunConditions(NamedTuple):
 
     depth:          number of messages that a connection can hold
     message_chunks: number of chunks per message
-    clocks:         what orders accesses in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
-                    within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
+    clocks:         which synchronization orders accesses in the search for races. NO_CLOCKS: no search;
+                    CLOCKS_OF_A_RANK: only waits within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
     """
 
     depth: int

@@ -338,7 +338,7 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
-    """Return `program` with idle processes for `switches`, to compare it with programs in which these switches act.
+    """Return `program` with idle processes for `switches`, to run it next to programs that use these switches.
 
     Raises:
         InvalidInput: The program is not in place, uses both input and output, or already has other switches.

@@ -34,7 +34,7 @@ class SymmetricTrees:
     Translations are symmetries that commute. `base` has the trees of the first rank of each orbit under translations.
 
     generators: indices of the symmetries of `topology` that generate the translations
-    base:       rows of the shards of `translations.first_ranks`, over `routes`
+    base:       transfers of the shards that belong to `translations.first_ranks`, over `routes`
     trees_per_root: k, the total weight of a root's trees
     id:         hash of topology, generators, steps, chunks, routes and base rows
 
@@ -92,8 +92,8 @@ class SymmetricTrees:
         if routes.is_direct(len(self.topology.links)):
             route = moves.images(base.route.astype(np.int64)[None, :], elements[:, None]).astype(np.int64)
         else:
-            # The new table contains each image of a route once. An image is identified by the route with the same
-            # images that starts at the first rank of an orbit, and by the translation that moves this route to it.
+            # The new table contains each image of a route once. First, each route is replaced by its image that starts
+            # at the first rank of an orbit. A translation of this image then identifies a row of the new table.
             lengths = np.diff(routes.offsets)
             start = group.element[routes.sources(self.topology.links)].astype(np.int64)
             hops = moves.images(routes.link_ids, np.repeat(group.negative(start), lengths))

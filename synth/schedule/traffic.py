@@ -106,7 +106,7 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
             scale = schedule.chunks_per_shard // part.chunks_per_shard
             loads, base_link = part.loads() * scale, part.base_links()
             for of_rank_0 in loads[::-1] if part is schedule.scatter else loads:
-                load = of_rank_0[base_link]  # each link carries what its image at rank 0 carries
+                load = of_rank_0[base_link]  # a link has the same load as the in-link of rank 0 that is mapped to it
                 used = np.flatnonzero(load)
                 steps.append(merged_step(original_link[used] if part is schedule.scatter else used, load[used]))
         denominator = schedule.chunks_per_shard * schedule.topology.compute_count
@@ -212,10 +212,10 @@ class DataPath:
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     """Return the paths along which the data of `rank` move (or the root's vector, if the collective has a root).
 
-    Paths of sums come first. In pipelined schedules there is one path per tree, the largest share first. Trees that
-    cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root` paths. In stepped
-    schedules and in an alltoall, there is one path for all copies and one for all sums, if there are any. O(rows +
-    chunks of a shard * rows of a shard).
+    Paths that add to sums come before paths that copy. A pipelined schedule has one path per tree, the largest share
+    first. Trees that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`
+    paths. In stepped schedules and in an alltoall, all transfers that copy form one path, and all that add another.
+    O(rows + chunks of a shard * rows of a shard).
     """
     collective, links, routes = schedule.collective, schedule.topology.links, schedule.routes
     if collective.is_alltoall:

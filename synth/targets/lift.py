@@ -1,4 +1,4 @@
-"""Lifting: reads programs of any target from text, and checks that they suit the target, collective and network."""
+"""Reads programs of any target from text, and checks that they are correct for their target, collective and network."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -45,7 +45,7 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
 
     Args:
         root: The root element's attributes.
-        ranks: What each rank executes.
+        ranks: The program of each rank.
         single_wait: Whether a step has at most one wait.
 
     Raises:
@@ -201,7 +201,7 @@ class XmlAttributes:
 class DocumentBody(NamedTuple):
     """Contents of a document below its root element.
 
-    ranks:         what each rank executes
+    ranks:         the program of each rank
     findings:      faults in elements that a Program cannot represent
     text_findings: violations of the MSCCL scanner's syntax rules; only for the form with one wait per step
     notices:       elements that readers ignore

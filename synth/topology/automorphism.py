@@ -11,11 +11,10 @@ from chorale.synth.topology.topology import Topology
 
 
 def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return the connected component of each node (int32). Edge i joins `src[i]` and `dst[i]`.
+    """Return the number (int32) of the connected component that each node is in. Edge i joins `src[i]` and `dst[i]`.
 
-    Components are numbered in the order of their smallest nodes. Each round, every node takes the smallest label among
-    its neighbours and then the label of the node with that number, until nothing changes. Measured time:
-    O((count + edges) log count), even on long rings.
+    Components are numbered from 0 in the order of their smallest nodes. Measured time: O((count + edges) log count),
+    even on long rings.
     """
     first, before = np.arange(count), None
     while before is None or np.any(first != before):
@@ -53,7 +52,7 @@ def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -
 
 
 def have_equal_tables(source: Topology, target: Topology) -> bool:
-    """Return whether node counts and rate tables are equal, so that link classes mean the same in both topologies."""
+    """Return whether counts, units and tables of rates are equal, so that link classes can be compared directly."""
     return all(
         (
             source.compute_count == target.compute_count,

@@ -147,10 +147,11 @@ def assemble_topology(
 
 
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
-    """Return the ability of a switch, read from its attributes in a file, or None if the switch only forwards data.
+    """Return whether a switch can multicast and add, and at which rate, or None if it only forwards data.
 
-    `reduce_types` and `reduce_operations` are lists or comma-separated text. Raises InvalidInput, which names the
-    wrong attribute.
+    attributes: attributes of the switch in a file; `reduce_types` and `reduce_operations` are lists or comma-separated
+                text
+    Raises InvalidInput with the name of the attribute that is invalid.
     """
     reduce = _flag(attributes, "reduce", node)
     given = attributes.get("reduce_bandwidth")

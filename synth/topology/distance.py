@@ -25,7 +25,7 @@ def hops_along(arcs: Arcs, starts: NDArray[np.integer] | None = None) -> Distanc
     """Return hops[i, v], the number of `arcs` on a shortest path from `starts[i]` to node v. O(starts * arcs).
 
     starts: start nodes; None means all nodes
-    The entry is the largest number of its type if there is no path.
+    If there is no path, the entry is the largest number of its type.
     """
     nodes = len(arcs[0]) - 1
     of = np.arange(nodes) if starts is None else np.asarray(starts, dtype=np.int64)
@@ -70,12 +70,12 @@ def require_strongly_connected(topology: Topology) -> None:
 
 
 def _arcs_backward(topology: Topology) -> Arcs:
-    """Return all links reversed, to count the hops to the start nodes of `hops_along`."""
+    """Return all links reversed, so that `hops_along` counts the hops towards its start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def _arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs, to count the hops from the start nodes of `hops_along`. O(L log L)."""
+    """Return all links as arcs, so that `hops_along` counts the hops away from its start nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)

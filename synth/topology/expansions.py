@@ -1,4 +1,4 @@
-"""Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, promoted switches."""
+"""Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, switches made ranks."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Removes nodes and links from a topology, or scales the bandwidth of links.
 
-Also lists the possible single failures of a topology. Of failures that are equivalent by symmetry, it lists only one.
+Also lists the possible single failures of a topology. If failures are equivalent by symmetry, only one is listed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -163,10 +163,11 @@ NVLINK, PLANE = "nvlink", "plane"
 
 
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
-    """Return `part` as a fraction of the link between two nodes, or None if the link has no part of this kind.
+    """Return which fraction of the link between two nodes `part` is, or None if the link has no such part.
 
-    For a machine read from a file, the rate of one NVLink is known. Otherwise, we assume 25 GB/s (generations 2 to 4),
-    or 50 GB/s (generation 5) if the links to an NVSwitch carry more than 18 * 25 GB/s.
+    part: a fraction, which is returned unchanged, NVLINK or PLANE
+    A machine's file states the rate of one NVLink. For other networks, one NVLink is assumed to have 25 GB/s (NVLink 2
+    to 4), or 50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
     """
     if isinstance(part, Fraction):
         return part

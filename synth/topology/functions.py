@@ -231,7 +231,7 @@ def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPl
 
 
 def _times(call: FunctionCall, syntax: str, expected: str = "a spec and a", largest: int = _MAX_TIMES) -> int:
-    """Return the whole number after the inner spec. `expected` begins the description of the arguments in errors."""
+    """Return the whole number after the inner spec. `expected`: what the error says before "whole number"."""
     numbers = call.arguments[1:]
     if len(numbers) != 1 or not isinstance(numbers[0], Number):
         raise InvalidInput(f"{call.name} must have {expected} whole number", str(call), f"write {syntax}")

@@ -28,7 +28,7 @@ class Links:
 
     `src` and `dst` are int32 node indices. Bandwidth and latency are indices into tables:
     `bandwidths[bandwidth_class[link]]` is the exact bandwidth. Parallel links are separate entries. Self-loops are
-    kept; they count towards the degree, but carry nothing.
+    kept and count towards the degree, but nothing is ever sent over them.
     """
 
     src: NDArray[np.int32]
@@ -114,7 +114,10 @@ def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: C
 
 
 class Rates(NamedTuple):
-    """Bandwidths and latencies of links: link i has bandwidth `bandwidths[bandwidth_class[i]]`. Tables in any order."""
+    """Bandwidths and latencies of links: link i has bandwidth `bandwidths[bandwidth_class[i]]`.
+
+    The tables `bandwidths` and `latencies_s` may be in any order.
+    """
 
     bandwidth_class: Column
     bandwidths: Sequence[Fraction]

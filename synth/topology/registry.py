@@ -40,7 +40,7 @@ class TopologyPlan:
 
 @dataclass(frozen=True, slots=True)
 class SpecForm:
-    """The description of a form of spec that `chorale topology list` prints."""
+    """A family or function of specs as `chorale topology list` prints it: name, syntax, example and summary."""
 
     name: str
     syntax: str
@@ -50,7 +50,7 @@ class SpecForm:
 
 @dataclass(frozen=True, slots=True)
 class Family(SpecForm):
-    """A family of topologies with specs `name:arguments`. `plan` reads the arguments."""
+    """A family of topologies with specs `name:arguments`. `plan` returns the plan for such a spec."""
 
     plan: Callable[[FamilyCall], TopologyPlan]
 
@@ -61,7 +61,7 @@ PlanOf = Callable[[SpecTree], TopologyPlan]
 
 @dataclass(frozen=True, slots=True)
 class Function(SpecForm):
-    """A function `name(arguments)` that transforms topologies. `plan` reads its arguments."""
+    """A function `name(arguments)` that transforms topologies. `plan` returns the plan for such a spec."""
 
     plan: Callable[[FunctionCall, PlanOf], TopologyPlan]
 

@@ -1,9 +1,9 @@
 """Searches for isomorphisms between networks, and for symmetries of networks without known symmetries.
 
 The method is that of McKay's nauty. A partition of the nodes into cells is refined until links do not distinguish any
-two nodes of a cell. Then a node of a shared cell is individualized (gets its own cell), and so on. This is done side by
-side in two networks (for symmetries, two copies of the same network); in the first, one node per cell is tried, in the
-second, all nodes of the corresponding cell. Cells and their order depend only on the network, not on its node numbers.
+two nodes of a cell. Then one node of a cell with several nodes is individualized (gets its own cell), and so on. Two
+networks are searched in parallel (for symmetries, two copies of the same network): in the first, one node per cell is
+tried; in the second, all nodes of the corresponding cell. Cells and their order do not depend on node numbers.
 
 Symmetries that map rank 0 to each of its neighbours generate a group that maps it to every rank. To find all
 symmetries, the search starts with those that fix all individualized nodes but the last, then all but the last two, and
@@ -123,7 +123,7 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology`. If it is large and has no known symmetries, those that map rank 0 to every rank are added."""
+    """Return `topology`, with symmetries that map rank 0 to every rank if it is large and has no known symmetries."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
     return replace(topology, automorphisms=transitive_symmetries(topology)[0])
@@ -173,7 +173,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
     symmetries: list[Renaming] = []
     tries, orbit = _TRIES + _TRIES_PER_NODE * topology.node_count, orbits(topology.node_count, ())
     for level in reversed(range(len(search.turns))):
-        # Add symmetries that fix the nodes of earlier turns and move the node of this one.
+        # Add symmetries that fix all nodes individualized earlier and move the node of this turn.
         turn, cells = search.turns[level], before_turns[level]
         others: list[int] = []  # nodes to which (and to whose orbits) no symmetry maps the node
         for node in np.sort(cells.members(turn.cell)):
@@ -247,7 +247,7 @@ class _Search:
 
     @staticmethod
     def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
-        """Return a search in which the cells of `source` are refined from `start`; None if that takes too many turns.
+        """Return a search that refines the cells in `start`; None if too many nodes would have to be individualized.
 
         first: node to individualize first, unless it is already alone in its cell
         """
@@ -272,8 +272,8 @@ class _Search:
     ) -> tuple[Renaming | None, int]:
         """Return (renaming or None, number of refinements made, which is at most `most`).
 
-        The renaming maps the individualized node at `level` to one of `nodes`. `before` has the cells of the target
-        before that turn, when the nodes of earlier turns already have their images.
+        The renaming maps the node that is individualized in turn `level` to one of `nodes`. `before` has the cells of
+        the target before that turn, after the images of all nodes of earlier turns have been individualized.
         """
         tries = most
         branches = [(before, iter(np.sort(nodes).tolist()))]  # cells, and the nodes that may be individualized next

@@ -1,6 +1,6 @@
 """Checks a BFB schedule's claim that no schedule along shortest paths has a shorter step.
 
-The check is independent of the synthesizer: SciPy computes hop counts, and critical sets of links are found again.
+The check is independent of the synthesizer: SciPy computes hop counts, and link capacities are added up again.
 """
 
 from collections.abc import Mapping, Sequence

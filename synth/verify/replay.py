@@ -1,4 +1,4 @@
-"""What a collective requires of every shard, checks of a schedule's form, and the general replay.
+"""What a collective requires of every shard, checks of a schedule's tables, and the general replay.
 
 The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
 pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
@@ -137,7 +137,7 @@ class ChunkIntervals:
         return outside
 
     def text(self, cell: int, rank: int, what: str) -> str:
-        """Return a sentence that says `what` of the first chunk of `cell`, and names `rank` unless it is -1."""
+        """Return a message: the number of the first chunk of `cell`, then `what`, then `rank` unless it is -1."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         chunk = cell - int(self.offsets[shard])
         if self.ends is not None:
@@ -191,7 +191,7 @@ def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int,
 
 
 def fits_set_replay(schedule: Schedule) -> bool:
-    """Return whether `schedule` is small enough for the general replay: at most 2^33 words (about 1,024 ranks)."""
+    """Return whether the general replay of `schedule` combines at most 2^33 words of 64 bits (about 1,024 ranks)."""
     lo, hi = ChunkIntervals.of(schedule).interval(schedule.transfers)
     words = -(-schedule.topology.compute_count // 64)
     return int((hi.astype(np.int64) - lo).sum()) * words <= MAX_WORDS
@@ -247,7 +247,10 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
 
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Return violations in the form of `schedule`. A schedule can only be replayed if it has none of them."""
+    """Return faults in the tables of `schedule`, such as broken routes or values out of range.
+
+    Only a schedule without such faults can be replayed.
+    """
     for check in (_route_violations, _column_violations, _size_violations, _row_violations):
         if violations := list(check(schedule)):
             return violations

@@ -45,7 +45,7 @@ class LoadSummary:
 
     largest, smallest: load of the busiest link and of the least busy link
     total:             sum over all links
-    idle_links:        number of links that carry nothing
+    idle_links:        number of links without load
     duplicate_deliveries: number of chunks that ranks received although they already had them
     """
 

@@ -194,7 +194,8 @@ class Replay:
             faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
         if conditions.reduces and members is not None and not faults:
-            # A rank without a contribution counts as done unless it receives sums. The target has no contribution.
+            # A rank without a contribution, such as the target, may send only if it receives sums. If it does neither,
+            # it counts as done.
             handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
             hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
             if len(hollow):

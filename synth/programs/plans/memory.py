@@ -144,7 +144,7 @@ class PlanClocks:
         self._signals[peer, other, kind].append(news)
 
     def push(self, block: int, thread: int, number: int) -> Clock:
-        """Let the proxy of port `number` do one operation after everything that `thread` of `block` knows.
+        """Let the proxy of port `number` do one operation after all operations in the clock of `thread` of `block`.
 
         Returns the proxy's new clock.
         """
@@ -161,7 +161,7 @@ class PlanClocks:
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
     def packet(self, component: int) -> Clock:
-        """Return the clock that readers of a packet written now receive. It covers this write and all earlier work."""
+        """Return the clock to store in a packet that `component` writes now: it covers all its work and this write."""
         news = self.clock[component, HAPPENED].copy()
         news[component] = self.time[component]
         return np.asarray(news)
@@ -174,7 +174,7 @@ class PlanClocks:
         self._threads[block].clear()
 
     def _knowledge(self, block: int, thread: int) -> Clock:
-        """Return the clock that `thread` passes on to others. It excludes the current data movement of its block."""
+        """Return the clock that `thread` sends with its signals. It excludes the current data movement of its block."""
         heard = self._threads[block].get(thread)
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 

@@ -33,7 +33,7 @@ class Move:
     port:            index, among the operation's channels, of the port that moves the data; None if the block's threads
                      move the data
     switch:          whether a switch moves the data
-    waits:           whether to wait for the packets in `takes`; a port does not wait but sends the present contents
+    waits:           whether to wait for the packets in `takes`; a port instead sends what scratch contains at that time
     """
 
     reads: tuple[Stretch, ...] = ()

@@ -205,7 +205,7 @@ class PlanRun:
         taken: list[Data] = []
         other = None
         for each in move.takes:
-            # Take packets first: what they convey orders this move's later accesses.
+            # Take packets first, because the clocks in them order this move's other accesses.
             other = packets.racing(doer, each, call, write=False)
             if other is None and not move.waits:
                 other = packets.unknown_writer(doer, each, call)

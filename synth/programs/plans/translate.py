@@ -161,7 +161,6 @@ class _Segment:
 
         if self._heard or overlap([*read, *written], self._written) or overlap(written, self._read):
             self.join()
-        # A sum takes its operands and its target piece by piece: `put` has as many targets as sources.
         self.operations.append(Operation(action, tuple(sources), targets))
         self._moved = True
         self._read += read

@@ -1,4 +1,4 @@
-"""Base graphs that ship with this package: diamond, modified de Bruijn graphs, and entries by name.
+"""Base graphs that ship with this package: diamond, modified de Bruijn graphs, and others that are chosen by name.
 
 The files of the folder `bases` hold edges or groups, claims, and stored schedules. They are part of the package and
 never change. This is the only module in `synth` that reads files.
@@ -26,8 +26,9 @@ BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim that an allgather with `method` takes `steps` steps and a bandwidth time of `bandwidth_factor` M / B.
+    """How long an allgather takes according to the database: `steps` steps and a time of `bandwidth_factor` M / B.
 
+    M is the amount of all data, B the bandwidth out of a node.
     method: "bfb" for breadth-first broadcast, or "own" for the stored schedule
     """
 
@@ -55,7 +56,7 @@ class BaseEntry:
     edges:      (source, target), sorted by (target, source)
     group:      (m, k, r, l) of `chorale.synth.topology.families.directed.SemidirectProduct`
     generators: ranks of the group elements that generate the group
-    claim:      steps and bandwidth, re-derived by a test; no code relies on the claim without verifying it
+    claim:      steps and time of an allgather; a test recomputes them, and no code relies on them unverified
     schedule:   stored schedule, if it is better than BFB
     transposed_schedule: schedule for the transpose, if the transpose is a different network; the link loads in each
                 step are the same as in `schedule`, and the claim holds for both

@@ -71,7 +71,10 @@ class FabricBuilder:
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that rotates each grid by one along its axis. Does nothing if all axes have length 1."""
+        """Add the symmetry that rotates every given grid of nodes by one along the given axis.
+
+        Does nothing if all these axes have length 1.
+        """
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 

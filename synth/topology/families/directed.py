@@ -116,7 +116,7 @@ def plan_debruijn(call: FamilyCall) -> TopologyPlan:
 
     Nodes are the words of n letters from an alphabet of d, in lexicographic order; a word is linked to the words that
     drop its first letter and append one. d >= 2, n >= 1; d^n nodes, degree d including d self-loops in total; diameter
-    n, reverse-symmetric. BFB is Moore-optimal for n > 1, not bandwidth-optimal: self-loops carry nothing.
+    n, reverse-symmetric. BFB is Moore-optimal for n > 1, but not bandwidth-optimal, because self-loops are not used.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
     """
     d, n = fixed_numbers(call, "debruijn:d,n", 2)

@@ -35,7 +35,7 @@ _PORT = re.compile(
     r'^\[(\d+)\](?:\[[^\]]*\]|\([0-9a-fA-F]+\))*\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\]'
     r".*?(\d{1,4}x|\?+)([A-Z]+[0-9]*|\?+)(?: s=\d+ w=\d+ v=\d+)?(?: slot \d+| \(scp\))?\s*$"
 )
-"""Lines of chassis switches also have external port numbers, and the option --full adds numbers."""
+"""Pattern of a port's line. Chassis switches add external port numbers, and the option --full adds further numbers."""
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 NO_RANKS = "no ranks"
 _NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")

@@ -129,7 +129,11 @@ class Machine:
 
 
 def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
-    """Return how many GPUs share NVSwitches if `gpus` are a tray of a rack with Grace CPUs, otherwise 0."""
+    """Return how many GPUs of a rack share NVSwitches if `gpus` are one tray of such a rack (Grace CPUs), otherwise 0.
+
+    capability: compute capability of the newest GPU, times ten
+    hosts:      number of hosts that `gpus` belong to
+    """
     switched = all(any(wire.kind == "nvswitch" for wire in gpu.wires) for gpu in gpus)
     if not switched or len(gpus) > 4 * hosts:
         return 0
