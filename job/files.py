@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open the regular file at `path` for reading, without waiting. Raises OSError or InvalidInput for other files."""
+    """Open the regular file at `path` for reading; never blocks. Raises InvalidInput or OSError for other files."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # the path contains a zero byte
@@ -35,7 +35,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
     """Return the content of the file at `path`. Raises InvalidInput if it has more than `max_bytes` (default: 1 GiB).
 
-    A path such as examples/quickstart.yaml means the shipped file if it does not exist in the working directory.
+    If a path such as examples/quickstart.yaml does not exist, the example of this name in the package is read.
     """
     try:
         with open_regular(_shipped_example(path) or path) as stream:
@@ -55,7 +55,7 @@ def is_file(path: str | Path) -> bool:
 
 
 def _shipped_example(name: str | Path) -> Path | None:
-    """Return the path of the shipped file if `name` is examples/NAME and this example exists, else None."""
+    """Return the path of the package's example if `name` is examples/NAME and this example exists, else None."""
     path = Path(name)
     if path.parts[:1] != ("examples",) or ".." in path.parts or path.exists():
         return None

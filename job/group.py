@@ -1,4 +1,4 @@
-"""The engine of one job group, and the exchange of strings through which its ranks meet."""
+"""The engine of one group of ranks, and the exchange of strings through which the ranks connect."""
 
 import json
 import secrets
@@ -20,7 +20,7 @@ class GroupEngine(Engine):
     """An engine that runs a table's programs for `group` (ranks of the job).
 
     entries:  the table's entries for this group
-    programs: digest of each loaded program -> its number in the engine
+    programs: digest of each loaded program -> the engine's number for it
 
     Not thread-safe. All ranks start the same runs in the same order, one after another.
     """
@@ -95,7 +95,7 @@ class StoreExchange:
         name: str = "chorale",
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare the exchange `name`, unique within the store. is_stopped: returns whether to stop waiting"""
+        """Prepare the exchange `name`, which is unique in the store. is_stopped: returns whether to stop waiting"""
         self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
         self._name, self._is_stopped = name, is_stopped
         self._turn = 0
@@ -117,7 +117,7 @@ class StoreExchange:
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
-        """Tell the other ranks that this rank will not take part. Has no effect once it has sent its strings."""
+        """Tell the other ranks that this rank will not participate. Has no effect after it has sent its strings."""
         if self._turn == 0:
             self._set({"error": reason})
 

@@ -108,7 +108,7 @@ def parse_record(data: bytes) -> Record:
 
 
 def require_ranks(ranks: int) -> int:
-    """Return `ranks`. Raises ValueError if it exceeds the largest allowed number of ranks."""
+    """Return `ranks`. Raises ValueError if it exceeds MAX_RANKS."""
     if ranks > MAX_RANKS:
         raise ValueError(f"a job of {ranks} ranks; at most {MAX_RANKS} are allowed")
     return ranks
@@ -150,8 +150,8 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
 
     seconds: time spent at each size
 
-    Repeatedly joins the two neighbours with the smallest loss: their distance in octaves times the smaller of their
-    times. So a size with a large total time keeps its own cluster.
+    Joins neighbouring clusters until at most `most` remain, first the two with the smallest loss: their distance in
+    octaves times the smaller of their times. So a size with a large total time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -175,7 +175,7 @@ def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether `path` is a device, a pipe or a link to a process's stream, none of which may be replaced."""
+    """Return whether `path` is a device, a pipe or a link such as /dev/stdout: it can be written but not replaced."""
     return path.exists() and (not path.is_file() or path.parent == Path("/dev"))
 
 
@@ -187,7 +187,7 @@ def write_whole(path: Path, content: bytes) -> None:
     if is_stream(path):
         path.write_bytes(content)
         return
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # in a shared folder, nobody may plant a link there
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # random, so that nobody can place a link there
     try:
         with draft.open("xb") as stream:
             stream.write(content)

@@ -1,4 +1,4 @@
-"""Counts what a job runs: calls, bytes and seconds of programs and of fallbacks to the library."""
+"""Counts a job's calls, bytes and seconds, separately for programs and for fallbacks to the library."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -28,16 +28,16 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Note that a group runs the table with digest `table` from its call number `call` on, or why it does not
-        (`reason`).
+        """Note that a group runs the table with digest `table` from its call number `call` on, or, if it refused that
+        table, the `reason`.
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
-        """Note the order of additions of each program. Call this before counting their runs."""
+        """Store the order of additions of each program. Call this before runs of `programs` are counted."""
         with self._lock:
-            for program in programs:  # None: it may differ between runs or ranks
+            for program in programs:  # None: the order may differ between runs or ranks
                 order = program.order_of_additions
                 is_fixed = order and order["fixed"] and order["same_on_all_ranks"]
                 self._orders[program.digest] = str(order["digest"]) if order and is_fixed else None
@@ -57,7 +57,7 @@ class JobReport:
         self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
 
     def count_exchange(self, size_bytes: int, seconds: float) -> None:
-        """Count an exchange of shard sizes among ranks, which precedes a call if shards may differ in size."""
+        """Count an exchange of shard sizes, which ranks do before a call whose shards may differ in size."""
         with self._lock:
             for name, value in (("calls", 1), ("bytes", size_bytes), ("seconds", seconds)):
                 self._exchanges[name] += value
@@ -74,8 +74,8 @@ class JobReport:
                 {"reason": key[0], "collective": key[1], "calls": int(calls), "bytes": int(size)}
                 for key, (calls, size, _) in sorted(self._fallbacks.items())
             ]
-            # Whether each reduction so far ran as a program with a proven order of additions, the same for all calls
-            # of a collective, and with identical bits on all ranks
+            # Results so far are reproducible if all reductions ran as programs, and all calls of a collective used the
+            # same proven order of additions
             orders: dict[str, set[str | None]] = {}
             for digest, collective, _ in self._programs:
                 if CollectiveName(collective).reduces:

@@ -1,4 +1,4 @@
-"""A job's settings from environment variables: its table, and what happens to calls that the table does not cover."""
+"""Reads a job's settings from environment variables, and the tuning table that they name."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class JobSettings:
     transport:  CHORALE_TRANSPORT, see TRANSPORTS
     reload_s:   CHORALE_RELOAD, seconds between two checks for a new table file; 0 for never
     status:     CHORALE_STATUS, a file in which the report is kept up to date
-    plan_bytes: CHORALE_PLAN_BYTES, size of the largest vectors for which plans get GPU memory
-    wide_sums:  CHORALE_PLAN_WIDE_SUMS=1, plans add 16-bit floats in float32
+    plan_bytes: CHORALE_PLAN_BYTES, size of the largest vector for which GPU memory is reserved for plans, the programs
+                that run as GPU kernels
+    wide_sums:  CHORALE_PLAN_WIDE_SUMS=1 makes plans add 16-bit floats in float32
     """
 
     table: Path | None = None
@@ -95,7 +96,10 @@ def _file_of_table(path: Path) -> bytes:
 
 
 def read_table(path: Path) -> tuple[Table, str]:
-    """Return the table in the file at `path` and its digest. Raises InvalidInput if it is unreadable or incomplete."""
+    """Return the table in the file at `path` and its digest.
+
+    Raises InvalidInput if the file is unreadable, or if an entry's program is missing.
+    """
     table, digest = parse_table(_file_of_table(path))
     for entry in table.entries:
         if entry.program is not None and entry.program not in table.programs:
@@ -107,8 +111,8 @@ def read_table(path: Path) -> tuple[Table, str]:
 def job_table(path: Path) -> tuple[Table, str]:
     """Return the table at `path` and its digest, after checking everything that a job would run.
 
-    Raises InvalidInput if `read_table` refuses the file, if CHORALE_TABLE_KEY is set and the table is not signed with
-    that key, or if a program does not compute its collective or has an encoding that differs from its text.
+    Raises InvalidInput if `read_table` does, if CHORALE_TABLE_KEY is set and the table is not signed with that key, or
+    if a program does not compute its collective or has an encoding for the engine that differs from its text.
     The digests of tables that passed are stored in a private folder of this user. If several processes start together,
     only one of them checks.
     """
@@ -117,7 +121,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     key = table_key()
     if key is not None:
         require_signature(data, key)
-    # The private folder with the digests of tables that passed
+    # The user's private folder with the digests of tables that passed the check
     from chorale.runners.engine.build import native_folder  # noqa: PLC0415 - only in jobs
     from chorale.runners.measurement.private_files import make_private  # noqa: PLC0415 - only in jobs
     from chorale.version import __version__  # noqa: PLC0415 - it reads files

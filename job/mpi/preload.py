@@ -60,7 +60,7 @@ def preload_library(mpicc: Path | None = None) -> Path:
 
 
 def _loadable(folder: Path) -> Path:
-    """Return `folder`, or a temporary folder if the path contains a character that separates paths in LD_PRELOAD."""
+    """Return `folder`, or a temporary folder if the path contains characters that LD_PRELOAD does not allow."""
     for place in (folder, temporary_folder() / "native"):
         if not set(" \t\n:$") & set(str(place)):
             return place

@@ -6,8 +6,8 @@ The wheel contains it; otherwise it is built at first use, which needs neither C
 plug-in reads the same file. But the NCCL 2.29.7 example ends the process at the first matching row, and later
 versions use a single channel for all calls without a row.
 
-With CHORALE_TUNER_REPORT=FILE a job records what each row decided and what NCCL would have chosen by its own cost
-estimates; `python -P -m chorale.job.nccl.plugin FILE` prints the record.
+With CHORALE_TUNER_REPORT=FILE a job records which calls each row decided, and what NCCL would have chosen without the
+row; `python -P -m chorale.job.nccl.plugin FILE` prints this report.
 """
 
 import json
@@ -30,7 +30,8 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
     """Return what each row of the tuner file decided, summed over the processes that wrote the report at `path`.
     calls, bytes: number of calls that the row decided, and their total size
     refused: number of calls for which NCCL lacks the row's combination of algorithm and protocol
-    cost_us: NCCL's estimate for the decided calls; own: NCCL's choice and estimate without the row (None before 2.22)
+    cost_us: time in us that NCCL estimates for the row's choice
+    own:     NCCL's choice without the row, and its estimated time (None before NCCL 2.22)
 
     Raises InvalidInput if the file is not a report of the plug-in.
     """
@@ -72,7 +73,7 @@ def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print the plug-in's path or, if a report is given, what its rows decided."""
+    """Print the plug-in's path or, if `arguments` names a report, what each row decided."""
     if not arguments:
         return print_library(tuner_plugin)
     try:

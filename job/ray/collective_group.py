@@ -22,7 +22,7 @@ _OPERATIONS = {
     types.ReduceOp.MIN: ReduceOp.MIN,
     types.ReduceOp.MAX: ReduceOp.MAX,
 }
-_LIMIT_S = 60.0  # for all actors to join
+_LIMIT_S = 60.0  # time limit for all actors to join a group
 
 
 class ChoraleRayGroup(BaseGroup):
@@ -63,7 +63,7 @@ class ChoraleRayGroup(BaseGroup):
 
     @classmethod
     def check_backend_availability(cls) -> bool:
-        """Return true, because the engine is only built at first use."""
+        """Return true: the engine is built at first use, so nothing can be checked here."""
         return True
 
     def destroy_group(self) -> None:
@@ -102,7 +102,7 @@ class ChoraleRayGroup(BaseGroup):
         tensor_list: Any,
         reducescatter_options: Any = types.ReduceScatterOptions(),  # noqa: B008
     ) -> None:
-        """Reduce the actors' lists position by position; each actor gets the result for its rank's position."""
+        """Reduce the actors' lists element by element. The actor with rank r gets the result at index r."""
         output, inputs = tensor[0], tensor_list[0]
         whole = np.concatenate([_array(part).reshape(-1) for part in inputs])
         if not self._run("reduce_scatter", None, whole, output, reducescatter_options.reduceOp):
@@ -185,7 +185,7 @@ def _tensors(values: Any) -> list[Any]:
 
 
 class _KeyValues:
-    """Ray's key-value store with the methods of torch's stores that an exchange uses."""
+    """Gives Ray's key-value store the methods of torch's stores that `StoreExchange` uses."""
 
     def check(self, keys: list[str]) -> bool:
         return all(internal_kv._internal_kv_exists(key.encode()) for key in keys)

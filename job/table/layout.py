@@ -12,8 +12,9 @@ Index lines:
     ranks N
     program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
     words NUMBER RANK OFFSET BYTES CRC32                    (offset into the blobs; packed, see `pack`)
-    entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; -1: no limit, no program
-                                                             or a plan, which native readers leave to the library)
+    entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; MAX -1: no limit; NUMBER -1:
+                                                             the library runs the call, because the entry has no
+                                                             program or a plan, which only torch jobs can run)
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
         "ranks": table.ranks,
         "provenance": table.provenance,
         "entries": [
-            # Earlier versions cannot read `settings`
+            # Written only if set, because earlier versions cannot read `settings`
             {name: value for name, value in asdict(entry).items() if name != "settings" or value is not None}
             for entry in table.entries
         ],

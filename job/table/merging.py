@@ -115,7 +115,7 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("unknown preference '{}'", prefer, f"choose {' or '.join(PREFERENCES)}")
-    # The network that the tables name. Raises InvalidInput if they are for different jobs
+    # Refuse tables of different jobs
     way_out = "merge tables of one job only"
     ranks = sorted({table.ranks for table in tables})
     if len(ranks) > 1:
@@ -140,7 +140,7 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
 
 
 def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
-    """Return the entries of all tables, earlier tables first. `strict` refuses conflicts."""
+    """Return the merged entries; earlier tables win. Raises InvalidInput on a conflict if `strict`."""
     joined: dict[object, list[JobEntry]] = defaultdict(list)
     conflicts: list[str] = []
     for table in tables:

@@ -30,7 +30,7 @@ class JobEntry:
     program:   digest of the program, or None for the library's own algorithm
     measured:  the measurement with its confidence interval; None if nothing was measured
     certificate: proven quality of the schedule; None for the library's own algorithm
-    provenance: campaign, MLflow run and version from which the entry comes
+    provenance: campaign, MLflow run and version of Chorale that produced the entry
     settings:  library settings if the library runs the collective; None to leave them to the library
     """
 
@@ -61,8 +61,8 @@ class TableProgram:
 
     digest:  SHA-256 of the text
     ranks:   number of ranks
-    words:   each rank's part, encoded by `chorale.runners.engine.library`; empty for a plan
-    order_of_additions: order proven by `chorale.synth.programs.additions`; None if nothing is added or it is not proven
+    words:   each rank's part, encoded by `chorale.runners.engine.library`; empty for a plan (run as GPU kernels)
+    order_of_additions: order proven by `chorale.synth.programs.additions`; None without additions or without a proof
     """
 
     digest: str

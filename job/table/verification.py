@@ -1,4 +1,4 @@
-"""Check a table: the consistency of its entries, and every program.
+"""Check a table: that its entries are consistent, and that every program is correct.
 
 Program parsers are imported only for a check, so that reading a table stays fast.
 """
@@ -56,7 +56,7 @@ def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
 
 
 def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for each fault of a program that does not depend on the network."""
+    """Yield (rule, message) for each fault of a program. Whether the network has the links is not checked."""
     if hashlib.sha256(program.text).hexdigest() != program.digest:
         yield "digest", "the text does not match the digest"
     try:
@@ -169,7 +169,7 @@ def table_program(text: bytes, target: str, method: str, parameters: Mapping[str
 
 
 def words_of(program: Program) -> tuple[bytes, ...]:
-    """Return each rank's part in the engine's encoding, packed as in tables."""
+    """Return each rank's part of `program` in the engine's encoding, packed for a table file."""
     shape = len(program.ranks), program.chunks, program.in_place
     depth = QUEUE_DEPTH[program.protocol]
     return tuple(pack(encode_rank(program.collective, *shape, depth, part)) for part in program.ranks)

@@ -1,4 +1,4 @@
-"""Create a group: its inner group, the table on which all ranks agree, the engine, and the GPUs' memory for plans."""
+"""Creates a group: its inner group, the table on which all ranks agree, the engine, and GPU memory for plans."""
 
 import hashlib
 import os
@@ -72,7 +72,7 @@ def group_programs(
     rank:    position of this process in `members`
     store:   torch store that only this group uses
     timeout: time limit for connecting, and for each run
-    batches: creates a group for batched sends and receives; if it is None, the engine is the only transport
+    batches: creates an inner group for batched sends and receives; with None, only the engine runs programs
     """
     limit_s = timeout.total_seconds()
     member = GroupMember(rank, tuple(members), store, limit_s)
@@ -99,7 +99,7 @@ def group_programs(
     queue = WorkQueue(f"chorale-{'-'.join(map(str, members[:8]))}")
     programs = GroupPrograms(loaded, settings.strict, limit_s, queue)
     if settings.table is not None and settings.reload_s > 0:
-        group = replace(member, limit_s=min(limit_s, 30.0))  # after that, they continue with the current table
+        group = replace(member, limit_s=min(limit_s, 30.0))  # after that, ranks continue with the current table
         programs.reload = TableReload(group, settings.table, digest, loader.another, settings.reload_s)
     return programs
 
@@ -110,6 +110,7 @@ class _Loader:
 
     batched:   transports that all tables share, by device type
     job_ranks: number of ranks of the first table, 0 without a table
+    turns:     number of tables with plans loaded so far, which makes the names of their transports unique
     """
 
     member: GroupMember
@@ -161,7 +162,7 @@ class _Loader:
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:
-    """Set up this process's report and status file. Return the function to call at the end of the job."""
+    """Start this process's report and status file. Return the function that writes them at the end of the job."""
     write = report_at_end(settings.report)
     status = StatusFile(Path(settings.status)) if settings.status else None
 
@@ -182,11 +183,11 @@ def device_transport(
 ) -> DeviceTransport | Fallback:
     """Return the transport that runs the plans in `texts`, or why no rank has one; all ranks call this together.
 
-    Plans cannot run if a rank has no GPU, if GPUs cannot access each other's memory, or if a rank fails to prepare its
-    plans. The first rank of the group reports the reason on stderr.
+    Plans are programs that run as GPU kernels. None can run if a rank has no GPU, if GPUs cannot access each other's
+    memory, or if a rank fails to prepare its plans. The first rank of the group reports the reason on stderr.
 
     name:  name for this table, different from all names used before in this group
-    texts: text of each plan -> largest size in bytes that it has to handle
+    texts: text of each plan -> size in bytes of the largest vector for which it gets memory
     """
     exchange, transport, reason = member.exchange(f"plans-{name}"), None, ""
     stands_in = settings.transport == "stand-in"
@@ -234,7 +235,7 @@ def device_transport(
 
 
 def _facts() -> list[str]:
-    """Return host name, GPU and its number of multiprocessors; an empty list if there is no GPU that can run plans."""
+    """Return the host name, the GPU and its number of multiprocessors; an empty list without a GPU for plans."""
     if not torch.cuda.is_available() or torch.version.hip:
         return []
     own, others = torch.cuda.current_device(), range(torch.cuda.device_count())

@@ -56,5 +56,5 @@ class ProgramHook:
 
 
 def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The hook to pass to `register_comm_hook`, with a ProgramHook as its state. torch checks its annotations."""
+    """Average a bucket. Pass this function to `register_comm_hook` together with a ProgramHook as its state."""
     return hook.average(bucket)

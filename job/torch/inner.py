@@ -89,7 +89,7 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
 
 
 def meeting_host(store: Any) -> str | None:
-    """Return the host where all ranks meet, or None if they meet through a file."""
+    """Return the host of `store`, through which the ranks find each other, or None if it is a file."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
@@ -99,8 +99,8 @@ def meeting_host(store: Any) -> str | None:
 def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
     """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share.
 
-    If `names` is empty, the only device is the one from which this host reaches `toward`, where all ranks meet. Gloo's
-    default is the address of this host's name, which is often known only on this host.
+    If `names` is empty, the only device is the one from which this host reaches the host `toward`. Gloo's default is
+    the address of this host's name, which other hosts often cannot resolve.
     """
     make = dist.ProcessGroupGloo
     if names:
@@ -136,7 +136,7 @@ _COPIED = {
 
 class InnerCalls:
     """Wraps an ordinary torch process group so that the collectives in `_COPIED` also accept non-contiguous tensors in
-    CPU memory, and average integers. All other methods are the group's own.
+    CPU memory and can average integers. All other methods are passed on unchanged.
     """
 
     def __init__(self, group: Any) -> None:
@@ -146,8 +146,8 @@ class InnerCalls:
         return partial(self._call, name) if name in _COPIED else getattr(self._group, name)
 
     def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
-        """Call the group's method with contiguous copies where necessary; return its work, or a work that ends when
-        results are copied back. An average of integers is a sum that is divided afterwards.
+        """Call the group's method, with contiguous copies if necessary. Return its work, or a work that ends when
+        results are copied back. An average of integers is computed as a sum and then divided.
         """
         method, count = getattr(self._group, name), _COPIED[name]
         options: Any = next((o for o in (*arguments[count:], *more.values()) if hasattr(o, "asyncOp")), None)
@@ -235,7 +235,7 @@ DelegatingGroup.recvAnysource = _delegated("recv_anysource")  # the name that to
 
 @cache
 def extend_torch() -> None:
-    """Make torch's `split_group` and `monitored_barrier` work for groups of this backend; others work as before."""
+    """Make torch's `split_group` and `monitored_barrier` work for groups of this backend too."""
     for function in (_split_group, _monitored_barrier):
         _extend(function.__name__.removeprefix("_"), function)
 

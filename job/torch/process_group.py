@@ -1,8 +1,8 @@
 """The process group: each call from torch becomes a program run or a call to the inner group.
 
 torch calls a Python group through a C++ class. If the Python class lacks a method, the C++ class calls its own method
-and holds Python's lock meanwhile. So all methods of that class are defined here; their names resemble those of the
-functions in torch.distributed. Some have two names because torch renamed them in 2.13.
+without releasing the GIL. So all methods of that class are defined here; their names resemble those of the functions in
+torch.distributed. Some have two names because torch renamed them in 2.13.
 """
 
 from collections.abc import Callable, Sequence
@@ -93,8 +93,8 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Start an allgather of tensors with different sizes, which all ranks know; return its work: a program run
-        with padding, or else one broadcast of the inner group per rank. Returns None if neither is possible.
+        """Start an allgather of tensors whose different sizes are known to all ranks, and return its work: a program
+        run with padding, or else one broadcast of the inner group per rank. Returns None if neither is possible.
         """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(map(size_of, parts)), max(sizes)
@@ -184,7 +184,7 @@ class ChoraleGroup(DelegatingGroup):
         return SeveralWorks([], list(outputs))
 
     def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
-        """Run a plan for these sizes, or a program with padded shards; return its work, or None if the inner group
+        """Start a plan for these sizes, or a program with padded shards. Return its work, or None if the inner group
         must handle the call.
 
         If a plan or a program might handle the call, all ranks first exchange the sizes of their shards.
@@ -294,7 +294,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int | None = None) -> Any:
-        """Count `reason` and return None: the inner group must handle the call. size_bytes: by default, of `tensor`"""
+        """Count a call that the inner group must handle, and return None. size_bytes: by default, size of `tensor`"""
         self._programs.fall_back(
             reason, collective, tensor.dtype, size_of(tensor) if size_bytes is None else size_bytes
         )
@@ -306,12 +306,12 @@ class ChoraleGroup(DelegatingGroup):
 
 
 def _plain(lists: Any, tensors: Any) -> bool:
-    """Return whether `lists` is a list of one list and `tensors` a list, as torch's own functions pass them."""
+    """Return whether the arguments have the form that torch's functions pass: `lists` contains exactly one list."""
     return isinstance(tensors, list) and isinstance(lists, list) and len(lists) == 1 and isinstance(lists[0], list)
 
 
 def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
-    """Return the tensors to reduce, the options, and the operation (from `options`; by default a sum).
+    """Return the tensors to reduce, the options, and the operation that `options` names (by default a sum).
 
     PREMUL_SUM becomes a sum of `tensors` times its factor; it is checked last, since most calls do not use it.
     """
@@ -336,14 +336,14 @@ def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple
 
 
 def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
-    """Return the number of elements of each rank's shard. splits: rows of each shard; empty for equal shards"""
+    """Return the number of elements of each rank's shard. splits: rows in each shard; empty for equal shards"""
     rows = whole.shape[0] if whole.dim() else 1
     each = whole.numel() // rows if rows else 0
     return [count * each for count in (splits or [rows // ranks] * ranks)]
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Return a call's arguments, which may have torch's short forms, as a list of tensors and options of class `kind`.
+    """Convert a call's arguments, possibly in torch's short forms, to a list of tensors and options of class `kind`.
 
     options: an options object, or the value of its field `second`; more: further fields by name
     """

@@ -46,7 +46,7 @@ class ProgramCall:
     root:           root of a broadcast or reduce, else None
     source, target: tensors for `Transport.run`
     operation:      reduce operation; None if programs do not support it
-    results:        value of the work's future
+    results:        value of the work's future: the caller's output tensors
     finish:         function to call after the run, to copy the output to the caller's tensors; None if not needed
     """
 
@@ -194,8 +194,8 @@ class GroupPrograms:
         make:       creates the call; called only if a program runs
         options:    torch's options, which may contain a time limit and whether the caller waits
 
-        Raises InvalidInput if the table does not cover the call in strict mode, or if the program cannot be part of a
-        CUDA graph that is being captured.
+        Raises InvalidInput if the table does not cover the call in strict mode, or if a CUDA graph is being captured
+        and the program cannot be part of it.
         """
         if self.reload is not None:
             self.reload.calls += 1
@@ -212,7 +212,7 @@ class GroupPrograms:
             self.fall_back(answer, collective, tensor.dtype, size_bytes)
             return None
         call = make()
-        if call.source.dtype in MOVED_DTYPES:  # these types are only moved, never added, so move bytes
+        if call.source.dtype in MOVED_DTYPES:  # programs cannot add these types, so move their bytes
             source, target = (each.view(-1).view(torch.uint8) for each in (call.source, call.target))
             call = replace(call, source=source, target=target)
         transport = self.loaded.transport(answer, call.source.device.type, call.size_bytes)
@@ -223,7 +223,7 @@ class GroupPrograms:
         """Queue a program run. If the caller waits and the queue is empty, run it immediately."""
         device, wait = call.source.device, not getattr(options, "asyncOp", True)
         timeout = getattr(options, "timeout", None)
-        limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 if none is set
+        limit_s = timeout.total_seconds() if timeout else 0.0  # negative if the caller set no timeout
         limit_s = limit_s if limit_s > 0 else self.limit_s
         if is_captured(device):
             require_capturable(transport.is_connected, self.queue.is_idle, call.collective, call.size_bytes)

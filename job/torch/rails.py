@@ -1,4 +1,4 @@
-"""Plans an all-to-all with given sizes over the rails between boxes, and runs it as at most three library calls.
+"""Plans an all-to-all with given shard sizes on boxes of GPUs with one NIC per rail; runs at most three library calls.
 
 All ranks know the sizes of all shards and compute the same plan: data go to the ranks whose NICs send them, then over
 these NICs to other boxes, then to their targets. The plan is used if it is predicted to take less time than the
@@ -28,7 +28,9 @@ from chorale.synth.topology.topology import bytes_per_second
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailExchange:
-    """A planned all-to-all. Piece i (`amounts[i]` elements) moves from rank `stops[leg][i]` to `stops[leg + 1][i]`."""
+    """A planned all-to-all. Library call `leg` moves piece i (`amounts[i]` elements) from rank `stops[leg][i]` to rank
+    `stops[leg + 1][i]`.
+    """
 
     amounts: NDArray[np.int64]
     stops: tuple[NDArray[np.int64], ...]
@@ -92,7 +94,7 @@ def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes
         legs_time += fabric.time(fabric.loads_of(src, dst, *over, pieces.amount[moves]))
     direct = fabric.loads_of(*pieces_over(matrix.amounts, *fabric.usual["direct"]))
     gain_s = (fabric.time(direct) - legs_time) * element_bytes / bytes_per_second(fabric.topology)
-    if gain_s < 1e-3:  # less does not make up for a plan's two additional library calls and two copies
+    if gain_s < 1e-3:  # a smaller gain is lost to two additional library calls and two copies
         return None
     own = np.arange(len(sizes))
     amounts = np.concatenate([pieces.amount, sizes.diagonal()])

@@ -32,7 +32,7 @@ class RecordingGroup(ChoraleGroup):
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_reduce_coalesced. Each tensor is recorded as a call; all of them end together."""
+        """See torch.distributed.all_reduce_coalesced. Each tensor counts as a call; all end at the same time."""
         counts = [self._count("allreduce", None, tensor, 1) for tensor in tensors]
         return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
 
@@ -47,8 +47,8 @@ class RecordingGroup(ChoraleGroup):
 def _recorded(name: str, collective: str, position: int, has_root: bool = False) -> None:
     """Make the method `name` of RecordingGroup record each call when it ends.
 
-    position: position of the argument that contains the whole vector: a tensor, or a list of one tensor. If it is a
-              list of lists, the other argument is a list with the shard of one rank.
+    position: position of the argument with the whole vector: a tensor, or a list of one tensor. If it is a list of
+              lists, the size is that of the other argument's shard times the number of ranks.
     """
     call = getattr(ChoraleGroup, name)
 
@@ -76,7 +76,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Wraps a `Work` that has no future, such as that of Gloo's reduce-scatter. The call is counted after a `wait`."""
+    """Wraps a `Work` that has no future, for example Gloo's for a reduce-scatter. `wait` counts the call."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
@@ -114,8 +114,8 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
 
 @cache
 def report_at_end(where: str | None) -> Callable[[], None]:
-    """Return a function that writes this process's report, unless it has not changed since the last call. The report is
-    also written at the end of the process.
+    """Return a function that writes this process's report if it has changed since the last call. The report is also
+    written at the end of the process.
 
     where: a file, `-` for a line on stderr, None to write nothing
     """

@@ -149,7 +149,7 @@ class TableReload:
         return True
 
     def _proposal(self) -> str | None:
-        """Return the digest of the table to propose next, or None if there is none."""
+        """Return the digest of the new table that rank 0 proposes, or None if there is none."""
         key = f"reload/{self._number + 1}/proposal"
         if self._group.rank == 0:
             digest = file_digest(self._path)
@@ -185,8 +185,8 @@ class TableReload:
         self._tell(digest, None, str(decision.get("keep")))
 
     def _prepare(self, digest: str, prefix: str) -> tuple[LoadedTable | None, dict[str, Any]]:
-        """Load the table. Return it, and the answer for the other ranks: the call at which to wait, or the reason for
-        refusing.
+        """Load the proposed table. Return it with the answer for the other ranks: the number of the call at which this
+        rank waits, or the reason why it refuses the table.
         """
         exchange = self._group.exchange(f"{prefix}/rank", self._thread.is_over)
         try:
@@ -195,9 +195,9 @@ class TableReload:
             text = f"{type(error).__name__}: {error}"
             exchange.give_up(text)
             return None, {"error": text}
-        while True:  # promise at most two more calls before the decision, which takes milliseconds
+        while True:  # allow at most two more calls before the decision, which takes milliseconds
             self.hold = hold = self.calls + 3
-            if self.calls < hold:  # the thread that counts the next call sees `hold`
+            if self.calls < hold:  # the next call's thread is certain to see `hold`
                 return loaded, {"hold": hold}
 
     def _read(self, digest: str) -> Table:

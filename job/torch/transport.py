@@ -93,7 +93,7 @@ class DeviceTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. Raises RuntimeError, with the blocked steps, if an earlier kernel gave up, and InvalidInput if
+        """See Transport. Raises RuntimeError with the blocked steps if an earlier kernel timed out, and InvalidInput if
         a call is captured in a CUDA graph without an earlier identical call."""
         digest = str(entry.program)
         self._require_whole()
@@ -105,7 +105,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Print to stderr if a kernel gave up, unless `run` raised it. Memory is freed with the last tensor in it."""
+        """Print to stderr if a kernel timed out and `run` has not raised this. The last tensor frees the memory."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -125,7 +125,7 @@ class LoadedTable:
     transports: transport for each device type
     owned:      transports that are closed with this table; several tables share the others
     plans:      transport that runs plans, or why plans cannot run; digests: digests of the programs that are plans
-    network:    network for planning each all-to-all with given sizes; None if it has no boxes with rails
+    network:    network for which an all-to-all with given sizes is planned; None if it has no boxes with rails
     """
 
     digest: str
@@ -158,7 +158,7 @@ def is_captured(device: Any) -> bool:
 
 
 def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_bytes: int) -> None:
-    """Raise InvalidInput, before the graph is damaged, if a program cannot be captured in a CUDA graph."""
+    """Raise InvalidInput if a program cannot be captured in a CUDA graph. Call this before anything is enqueued."""
     call = f"{collective} of {size_bytes} bytes"
     if not is_idle:
         rule = "{} cannot be captured in a CUDA graph while earlier collectives run in the background"

@@ -1,4 +1,4 @@
-"""Work objects that calls return, for one run or for several works, and the queue that executes the runs."""
+"""The work objects that asynchronous calls return, and the queue that executes program runs."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from chorale.synth.topology.topology import Topology
 class StepSpan(NamedTuple):
     """Times of step `step` of thread block `block` on `rank`, in seconds since the common start.
 
-    part:    number of the part, if chunks are cut into parts (then blocks run their steps once per part)
+    part:    number of the part of a chunk, if chunks are cut into parts (then blocks run their steps once per part)
     ready_s: when the block had reached the step and all its waits were satisfied
     start_s: when its first byte moved; 0 if none did
     end_s:   when it was finished
@@ -100,7 +100,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """Facts that a program's instructions do not contain: how it was generated and how its runtime is configured.
+    """How a program was generated and how its runtime is configured, which its instructions do not show.
 
     k:            trees per root; None if there are none or the number is unknown
     instances:    copies of the schedule, each on its own channels
@@ -125,8 +125,8 @@ class RunRequest:
     dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
     seed:        determines the order of the programs and the data
     library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured interleaved with
-                 the programs. `library_result` gives the names of their results.
-    settings:    program name -> settings that its instructions do not contain, for runners that need them
+                 the programs; `library_result` returns the name of each one's result
+    settings:    program name -> its `ProgramSettings`, for runners that need them
     trace:       whether to record the times of all instructions; ignored by runners that cannot
     race:        when to stop early; `chorale.runners.workers` handles it, runners ignore it
     """
@@ -157,10 +157,10 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class SizeMeasurement:
-    """Seconds of each repetition of one program at one size, and whether every element of every result was correct.
+    """Seconds of each repetition of one program at one size.
 
     size_bytes: measured size: `requested_bytes` rounded up so that all programs can divide it into chunks
-    correct:    None if results were not checked, as in some recorded runs
+    correct:    whether every element was correct; None if results were not checked, as in some recorded runs
     """
 
     size_bytes: int
@@ -278,7 +278,7 @@ class Completion(Generic[Value]):
 
 
 class Workers(Protocol):
-    """Builds several programs at a time, and meanwhile measures programs in the order in which they were requested.
+    """Builds several programs in parallel, and at the same time measures programs in the order of the requests.
 
     Every future gets a completion, even if workers die: failures are values (BuildFailure, RunFailure).
     Not thread-safe.

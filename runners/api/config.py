@@ -44,12 +44,12 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Capabilities of a runner, and other properties that the rest of Chorale must know.
+    """Capabilities of a runner, and other properties on which the rest of Chorale depends.
 
     times:         source of its times
     protocols, buffers: whether the wire protocol and the connections' buffers affect times
-    unprivileged:  whether it starts only our own processes, so that every user of a service may use it
-    any_program:   whether it executes programs of every XML target and placement, not only those of its own target
+    unprivileged:  whether it only starts Chorale's own processes, so that every user of a service may use it
+    any_program:   whether it executes programs of every XML target, in place or not, instead of its own target only
     switches:      whether switches that add and multicast can be emulated as processes
     library_settings: whether settings of a library's own algorithms can be candidates
     """
@@ -108,7 +108,7 @@ class RunnerConfig(BaseModel, ABC):
 
     name:         name of the runner, `kind` in campaigns
     summary:      a few words for lists
-    is_nested:    whether campaigns put its options into a section with its name inside `runner`
+    is_nested:    whether a campaign's `runner` section has its options in a subsection with the runner's name
     not_compared: options that do not affect measured times
     preconditions: `chorale doctor` checks that must pass, in the order in which to fix them
 
@@ -145,7 +145,7 @@ class RunnerConfig(BaseModel, ABC):
         return LoweringOptions(CPU_TARGET)
 
     def for_network(self, topology: Topology) -> Self:
-        """Return a copy in which the options that follow from the network are filled in."""
+        """Return a copy with the options set that are derived from the network."""
         return self
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
@@ -157,13 +157,13 @@ class RunnerConfig(BaseModel, ABC):
         """Return the algorithms that represent the library in comparisons: its own choice, or several, of which the
         fastest counts.
 
-        Returns () if the runner has no library; programs with MPI's algorithms then take its place.
+        Returns () if the runner has no library; the baseline is then programs with MPI's algorithms.
         """
         return ()
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings, boxes: int) -> str | None:
-        """Return a one-line reason why a campaign on so many boxes cannot try these library settings, or None if it
-        can.
+        """Return a one-line reason why a campaign on a network of `boxes` boxes cannot try these library settings, or
+        None if it can.
         """
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 

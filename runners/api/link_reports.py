@@ -1,4 +1,4 @@
-"""The interface for sources of link reports, for programs that watch a fabric."""
+"""The interface of a source of link reports, for programs that watch the links of a network."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ class LinkSource(Protocol):
     """Reports on the links of one network of ranks. Use it from one thread only.
 
     A source may report links periodically, or only when they change. A link's latest report is valid until the next
-    one. A watch plans nothing before the first report.
+    one. Plans are only computed after the first report.
     """
 
     declared_bits_per_s: Mapping[Link, float]

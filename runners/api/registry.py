@@ -1,4 +1,4 @@
-"""Declares the runners that need no process per GPU, finds runners by name, and creates them with options."""
+"""Finds runners by name and creates them with options; declares the runners that do not use GPUs."""
 
 from collections.abc import Mapping
 from fractions import Fraction

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def parse_size(text: str) -> int:
     """Return the size in bytes that `text` describes: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary.
 
-    Only the forms KB, MB and GB are decimal, as in SI: `1MB` is 10^6 bytes. A log message points this out.
+    Only KB, MB and GB are decimal, as in SI: `1MB` is 10^6 bytes. A log message points this out.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -95,7 +95,7 @@ def format_us(seconds: float) -> str:
 
 
 def full_bandwidth(topology: Topology) -> Fraction:
-    """Return the bandwidth of links that get the rate `link_mbps` of a fabric or a run: 1 if bandwidths count links.
-    If they are in GB/s or Gbit/s, the fastest links get this rate, and all others a proportionally lower one.
+    """Return the bandwidth in `topology` that corresponds to the rate `link_mbps` of a fabric or a run: 1 if bandwidths
+    count links, else the largest bandwidth. Other links get proportional rates.
     """
     return Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)

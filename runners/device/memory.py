@@ -1,4 +1,4 @@
-"""Devices that run plans as kernels: GPUs with torch's symmetric memory, and CPUs that replace them in tests.
+"""Devices that run plans as kernels: GPUs with torch's symmetric memory, and for tests CPUs instead of GPUs.
 
 The kernel is compiled with NVRTC and launched with the driver, through ctypes. No CUDA toolkit is needed: NVRTC comes
 with torch for CUDA or in the wheel nvidia-cuda-nvrtc. NVRTC compiles even on machines without a GPU.
@@ -190,7 +190,7 @@ class SymmetricBuffer:
 
     own:        this rank's part, a tensor of bytes
     bases:      address of each rank's part
-    everywhere: multicast address by which a switch reaches all parts; 0 without such a switch
+    everywhere: multicast address through which a switch writes to all parts or adds them; 0 without such a switch
     """
 
     own: Any
@@ -301,7 +301,7 @@ class CudaDevice:
 
 
 class ProcessorDevice:
-    """Replaces a GPU in tests: has `CudaDevice`'s methods, but uses CPU threads and memory that processes share.
+    """Replaces a GPU in tests: has `CudaDevice`'s methods, but uses CPU threads and shared memory.
 
     `launch` returns when the call has finished. Such tests check results and synchronization, not speed.
     """

@@ -1,4 +1,4 @@
-"""Runs a group's plans as kernels: memory, copies in and out, launches, and errors."""
+"""Runs a group's plans as kernels: allocates memory, copies data in and out, launches kernels, reports errors."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ RequestedPlan = tuple[ExecutionPlan, int]
 class _Placed:
     """A plan and its part of the memory.
 
-    shape:   the plan's buffers; most: size in bytes of the largest piece that fits
-    first:   offset of the plan's part of the memory; region: layout of that part
-    words, state: tensors on the device; record: what blocks waited for, in host memory
+    shape:   the plan's buffers; most: size in bytes of the largest piece (see `PlanBuffers`) that fits
+    first:   offset in bytes of the plan's part of the memory; region: layout of that part
+    words, state: the encoded plan and the rank's state, tensors on the device
+    record:  what blocks waited for when they timed out, in host memory
     """
 
     plan: ExecutionPlan
@@ -62,7 +63,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A call that can be launched repeatedly. tensors: kept alive because the binding points to them"""
+    """A call that can be launched repeatedly. tensors: kept alive, because `binding` contains their addresses"""
 
     arithmetic: Arithmetic
     binding: Any
@@ -100,7 +101,7 @@ class GroupPlans:
         """Allocate memory for the plans in `requests` (name -> plan, identical on all ranks). Raises InvalidInput or
         PlanError for an invalid plan.
 
-        limit_s:    time after which a call's blocks give up
+        limit_s:    time after which blocks of a call stop waiting for other ranks
         keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
         """
         self._device, self._rank, self._ranks = device, rank, ranks
@@ -168,7 +169,7 @@ class GroupPlans:
             torch.div(target, self._ranks, rounding_mode=rounding, out=target)
 
     def blocked(self) -> list[tuple[str, int, int, str]]:
-        """Return (plan's name, block, step, what it waited for) of each block that has given up so far, without
+        """Return (plan's name, block, step, what it waited for) of each block that has timed out so far, without
         waiting for running kernels."""
         found = []
         for name, placed in self._placed.items():
@@ -179,7 +180,7 @@ class GroupPlans:
         return found
 
     def failure(self) -> str | None:
-        """Return one line that lists the stuck blocks of a plan that has given up, or None if none has."""
+        """Return one line that lists the blocks of a plan that timed out, or None if no plan has."""
         blocked = self.blocked()
         told = "; ".join(
             f"block {block} step {step} {why}" for name, block, step, why in blocked if name == blocked[0][0]
@@ -247,8 +248,8 @@ class GroupPlans:
         return self._bound[key]
 
     def _bases(self, placed: _Placed, piece_bytes: int, homes: tuple[_Home, _Home]) -> list[int]:
-        """Return the addresses of all ranks' windows, then a multicast address for each window (0 if a switch cannot be
-        used, for example because offsets differ between ranks).
+        """Return the addresses of all ranks' windows (input, output and the plan's memory), then each window's multicast
+        address (0 if a switch cannot be used, for example because offsets differ between ranks).
         """
         chunk = piece_bytes * placed.shape.pieces_of_a_chunk
         region, memory = placed.region, self._memory

@@ -33,7 +33,7 @@ _LIMIT = timedelta(seconds=60)
 class DeviceParts:
     """The plans and library calls that one rank measures, with the methods of `RankParts`.
 
-    seconds: mean time per call in the last run; blocked: the blocks that gave up, and what each waited for
+    seconds: mean time per call in the last run; blocked: the blocks that timed out, and what each waited for
     """
 
     def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int, wide_sums: bool) -> None:
@@ -87,7 +87,7 @@ class DeviceParts:
     def run(self, _start_s: float, limit_s: float) -> float | None:
         """Make the checked call, which also synchronizes the ranks, then the timed calls; return the end time.
 
-        Returns None if a call took too long or a plan gave up.
+        Returns None if a call took too long or a plan timed out.
         """
         if self._current is None:
             return None

@@ -67,8 +67,8 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
     """Implements `Runner` with one process per rank, on this machine's GPUs or on CPUs that replace them.
 
     A repetition's time is the mean over `iterations` calls in a row, including copies into and out of symmetric memory,
-    as in jobs. The results of an extra call before them are checked. The library works in place if PyTorch's collective
-    does.
+    as in jobs. An additional call before them is checked but not timed. The library works in place if PyTorch's
+    collective does.
     """
 
     name = "device"

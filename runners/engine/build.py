@@ -1,7 +1,7 @@
 """Build native code from its sources at first use, once per version of sources, flags and compiler.
 
-Wheels contain some prebuilt files. A prebuilt file is used if it was built from the same sources and flags, unless CXX
-names a compiler.
+Wheels contain some prebuilt files. They are used if they were built from the same sources and flags and CXX is not
+set.
 """
 
 from __future__ import annotations

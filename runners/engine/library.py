@@ -34,9 +34,9 @@ def encode_rank(
 ) -> array[int]:
     """Encode one rank's part of a program as 64-bit integers for the engine.
 
-    depth: number of messages on a connection by which a sender may be ahead of its receiver
+    depth: number of messages that a connection's queue holds
     """
-    # The engine only executes instructions, so any collective with the same buffers will do for a custom one.
+    # The engine only executes instructions, so a custom collective is encoded as one with the same buffers.
     is_custom = collective.name == CollectiveName.CUSTOM
     known = _COLLECTIVES.index(CollectiveName.ALLREDUCE if is_custom else collective.name)
     root = -1 if collective.root is None else collective.root
@@ -146,7 +146,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """End of an execution on this rank in ns of CLOCK_MONOTONIC, and the times of its steps if they were recorded."""
+    """When an execution ended on this rank, in ns of CLOCK_MONOTONIC, and the times of its steps if recorded."""
 
     end_ns: int
     steps: tuple[StepTime, ...] = ()

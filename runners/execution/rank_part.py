@@ -49,7 +49,7 @@ class DataLayout:
     in_place: bool
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values. A custom collective's demands are not part of them."""
+        """Return plain JSON values, without a custom collective's demands."""
         return [self.collective.name.value, self.collective.root, self.ranks, self.chunks, self.in_place]
 
     @staticmethod
@@ -59,7 +59,7 @@ class DataLayout:
 
 
 class RankMemory:
-    """A rank's data in one run; `elements` is the length of the whole vector, a multiple of the number of chunks.
+    """A rank's data in one run. elements: length of the whole vector, a multiple of the number of chunks
 
     given: existing memory for input and output, which must overlap for an in-place run; None to allocate new memory
     """
@@ -230,8 +230,8 @@ class RankParts:
     def run(self, start_s: float, limit_s: float) -> float | None:
         """Start at `start_s`; return the time when this rank had its result. Both are times on the monotonic clock.
 
-        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost. In these cases,
-        as far as this rank knows, the failure is not its fault.
+        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost: failures that
+        this rank does not report, because another rank may have caused them.
         """
         self._start_s, not_before_ns = start_s, round(start_s * 1e9)
         number, memory = self._numbers[self._current], self._memory
@@ -362,8 +362,7 @@ class SocketRank(Generic[WorkOfRank]):
         status                                                       -> blocked, with what blocks waited for
         clock                                                        -> time of the monotonic clock
 
-    The process ends when `control` is closed. A run that failed because of another rank gets no answer; that rank
-    answers.
+    The process ends when `control` is closed. If a run failed because of another rank, only that rank answers.
     """
 
     def __init__(

@@ -82,8 +82,8 @@ def run_failure_of(
 
 
 class RankGroup(Protocol):
-    """The processes of all ranks. Failures are raised as RunStopped, whose message contains `doing`, a description of
-    the current activity.
+    """The processes of all ranks. A failure raises RunStopped; its message contains `doing`, which says what the ranks
+    were doing.
     """
 
     @property
@@ -139,7 +139,7 @@ class SocketRanks(ABC):
 
     @abstractmethod
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return the failure for the error `message` that `rank` has sent."""
+        """Return the failure that results from the error `message` of `rank`."""
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
         """Send `command` to every rank or, if it is a sequence, its n-th command to the n-th rank."""
@@ -176,7 +176,7 @@ class SocketRanks(ABC):
         self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
     ) -> None:
         """Send every rank the command `load` with its parts: first of `programs`, then of the library's algorithms
-        `library` for the same collective. more: what else the command contains
+        `library` for the same collective. more: further fields of the command
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = ([RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library) for rank in self.ranks)
@@ -234,11 +234,11 @@ Group = TypeVar("Group", bound=RankGroup)
 
 
 class LiveRunner(ABC, Generic[Group]):
-    """A `Runner` with one process per rank. The processes are kept if the next request can use them too.
+    """A `Runner` with one process per rank. The processes are kept for later requests that can use them.
 
     A failed measurement becomes a RunFailure and ends the processes. Processes also end when this process ends.
 
-    accepts: what requests may contain, as keyword arguments of `validate_request`
+    accepts: arguments of `validate_request` that say what requests may contain, such as plans
     """
 
     name: str
@@ -322,7 +322,7 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Runs the programs and library algorithms of `request` on `group`; ranks number them from 0, programs first.
+    """Runs the programs and library algorithms of `request` on `group`, numbered from 0, programs first.
 
     library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it is
                       not the same as for the programs
@@ -404,10 +404,10 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 
 
 def on_switch_processes(request: RunRequest) -> RunRequest:
-    """Return `request`, changed so that switches have processes if one of its programs uses them.
+    """Return `request`, with switches replaced by ranks (processes) if one of its programs uses switches.
 
-    Programs that only use ranks then run on the same network with idle switches. Raises InvalidInput for such a program
-    if it does not work in place.
+    Programs that only use ranks then run on the same network, with idle switch processes. Raises InvalidInput if such a
+    program does not work in place.
     """
     switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
     if not switches:
@@ -420,6 +420,6 @@ def on_switch_processes(request: RunRequest) -> RunRequest:
 
 
 def switch_facts(request: RunRequest) -> Facts:
-    """Return facts for a measurement's environment about the processes that replace switches, if there are any."""
+    """Return facts about processes that replace switches, for the measurement's environment; {} without any."""
     acting = {len(program.switches) for program in request.without_plans.values()}
     return {"switches": SWITCH_PROCESS, "switch_processes": max(acting)} if max(acting, default=0) else {}

@@ -1,4 +1,4 @@
-"""Ranks that are started one by one or by a launcher: how they connect to the runner, on both sides."""
+"""Ranks that are started one by one or by a launcher: how rank and runner connect to each other."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
 
 
 class StartedRanks(SocketRanks):
-    """The processes of all ranks. At the start, each reports its rank, process id and clock; see `hellos`.
+    """The processes of all ranks. Each first sends a hello: its rank, process id and clock; see `hellos`.
 
     address: this process's address for ranks on other machines; if empty, all ranks are on this machine and connect
              through a Unix socket

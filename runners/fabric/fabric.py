@@ -62,7 +62,7 @@ _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a 
 
 
 class NamespaceHolder:
-    """Process that keeps a fabric's namespaces. It ends with this process or with `close`, unless `detach` was called.
+    """A process that keeps a fabric's namespaces alive until `close` or the end of this process, unless it is detached.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
@@ -161,7 +161,7 @@ def end_process(pid: int) -> None:
 
 
 def _start(name: str, in_user_namespace: bool) -> subprocess.Popen[str]:
-    """Start the process that keeps the namespaces alive. It outlives this process, and leaves no zombie to it."""
+    """Start the process that keeps the namespaces alive. It can outlive this process and leaves it no zombie."""
     user: Sequence[str] = ("--user", "--map-root-user") if in_user_namespace else ()
     command = ["setsid", "--fork", "unshare", *user, "--mount", "--net", "sh", "-c", _HOLD, _MARK, name]
     pipe = subprocess.PIPE
@@ -188,13 +188,13 @@ _WIRE_WAY_OUT = "use root, or the local runner without a fabric: `--link-mbps`"
 
 
 def require_wire() -> Path:
-    """Return the path of the program that carries packets. Raises Unavailable, with the reason, if it cannot run."""
+    """Return the path of the program that forwards packets. Raises Unavailable, with the reason, if it cannot run."""
     require_tun()
     return build_native(LINKS)
 
 
 def require_tun() -> None:
-    """Raise Unavailable if this user may not open the device from which links are created."""
+    """Raise Unavailable if this user may not open /dev/net/tun, with which links are created."""
     try:
         os.close(os.open(_TUN, os.O_RDWR))
     except OSError as error:
@@ -202,7 +202,7 @@ def require_tun() -> None:
 
 
 def is_wire_running(pid: int, holder_pid: int) -> bool:
-    """Return whether process `pid` is running and carries the packets of the fabric that process `holder_pid` holds."""
+    """Return whether process `pid` is running and forwards packets of the fabric whose holder is `holder_pid`."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         arguments = process.cmdline()
@@ -212,7 +212,7 @@ def is_wire_running(pid: int, holder_pid: int) -> bool:
 
 
 def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
-    """Yield the configuration for the program that carries packets; `folder` contains the namespaces."""
+    """Yield the configuration for the program that forwards packets; `folder` contains the namespaces."""
     yield f"threads {threads}"
     numbers: dict[tuple[int, int], int] = {}
     arcs = [arc for cable in plan.cables for arc in cable.arcs]
@@ -232,7 +232,7 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
 
 
 def lay_links(plan: FabricPlan, holder: NamespaceHolder, threads: int) -> int:
-    """Create the links between the namespaces of `holder`; return the id of the process that carries their packets.
+    """Create the links between the namespaces of `holder`; return the id of the process that forwards packets.
 
     Raises Unavailable if that is impossible.
     """
@@ -263,7 +263,7 @@ class EmulatedFabric:
 
     bits_per_s: total rate of all links when all are busy
     pid:        the process that keeps the namespaces
-    wire_pid:   the process that carries the packets, with `threads` threads
+    wire_pid:   the process that forwards the packets, with `threads` threads
     efficiency: result of the self-test: with all links busy, the time at the nominal rate (headers included) divided by
                 the measured time; None if the fabric was not tested
     """
@@ -300,7 +300,7 @@ class EmulatedFabric:
         from_inside: whether the starting process is already on a node of this fabric
         """
         namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
-        # Root need not enter the user namespace, in which it would lose its rights to other users' files.
+        # Root must not enter the user namespace, because it would lose its rights to other users' files there.
         enter_user = self.in_user_namespace and not from_inside and os.geteuid() != 0
         enter = enter_command(self.pid, enter_user, namespace)
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
@@ -310,7 +310,7 @@ class EmulatedFabric:
         return tuple(LocalHost(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
 
     def facts(self) -> Facts:
-        """Return the facts about this fabric on which measurements depend; they are part of the environment id."""
+        """Return facts about this fabric that affect measurements; they are part of the environment id."""
         return {
             "network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), "links": "wire",
             "link_threads": self.threads, "mtu_bytes": WIRE_MTU_BYTES,
@@ -319,18 +319,18 @@ class EmulatedFabric:
 
     @property
     def is_broken(self) -> bool:
-        """Return whether the process that carries its packets has ended."""
+        """Return whether the process that forwards its packets has ended."""
         return bool(self.wire_pid) and not is_wire_running(self.wire_pid, self.pid)
 
     def require_links(self) -> None:
-        """Raise Unavailable if the process that carries its packets has ended."""
+        """Raise Unavailable if the process that forwards its packets has ended."""
         if self.is_broken:
             rule = f"fabric {self.name} has lost the process that carries its packets: {{}}"
             way_out = f"run `chorale fabric down {self.name}` and bring it up again"
             raise Unavailable(rule, f"process {self.wire_pid} has ended", way_out)
 
     def networks(self) -> frozenset[str]:
-        """Return the network namespaces of all nodes, named as in /proc."""
+        """Return the ids of all nodes' network namespaces, in the form of /proc/PID/ns/net."""
         folder = Path(f"/proc/{self.pid}/root/run/netns")
         nodes = range(self.ranks + self.switches)
         return frozenset(f"net:[{(folder / namespace_name(self.name, node)).stat().st_ino}]" for node in nodes)
@@ -366,7 +366,7 @@ def processes_in(networks: frozenset[str]) -> list[int]:
 def temporary_fabric(
     topology: Topology, link_mbps: Fraction, name: str
 ) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
-    """Yield a fabric that nobody else can find, and end it with the `with` block unless its holder is detached."""
+    """Yield a fabric that nobody else can find. Remove it after the `with` block unless its holder is detached."""
     plan = plan_fabric(topology, link_mbps, name)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
@@ -393,7 +393,7 @@ def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | N
     """Return a topology's running fabric, by `name` if given; None if there is none.
 
     Raises InvalidInput if several are up and `name` is missing, or if `name` belongs to another topology, and
-    Unavailable if the process that carries its packets has ended.
+    Unavailable if the process that forwards its packets has ended.
     """
     fitting = [one for one in fabrics() if (one.topology_id == topology_id if name is None else one.name == name)]
     if len(fitting) > 1:
@@ -422,7 +422,7 @@ def take_down(fabric: EmulatedFabric) -> None:
 
 
 def _end_wire(pid: int, holder_pid: int) -> None:
-    """Kill the process that carries packets if it still runs; usually it has ended with the holder."""
+    """Kill the process that forwards packets if it still runs; usually it has ended with the holder."""
     if pid and is_wire_running(pid, holder_pid):
         end_process(pid)
 

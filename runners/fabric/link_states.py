@@ -107,7 +107,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Sockets that were opened in one node's network; they stay in it when the process moves to the next node."""
+    """Sockets that were opened in one node's network namespace and stay there when the process enters the next one."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -8,7 +8,7 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 def enter_namespaces(files: Sequence[str]) -> None:
-    """Move this thread to the namespaces in `files`: a network namespace, or a user namespace and then a network one.
+    """Move this thread to the namespaces in `files`: optionally a user namespace, then a network namespace.
 
     Entering a user namespace requires that this process has no other threads.
     """

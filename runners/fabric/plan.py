@@ -53,7 +53,7 @@ class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
     bits_per_s: total rate of parallel links (first node to second, second to first); 0 if the topology has no link in
-                that direction. In that case only acknowledgements pass there, at the other direction's rate
+                that direction. Such a direction only carries acknowledgements, at the other direction's rate
     """
 
     nodes: tuple[int, int]
@@ -119,7 +119,7 @@ def namespace_name(fabric: str, node: int) -> str:
 
 
 def rank_address(rank: int) -> str:
-    """Return the IP address of `rank`. Fabrics do not see each other, so all use the same."""
+    """Return the IP address of `rank`, the same in every fabric, because fabrics are isolated from each other."""
     return str(_FIRST_ADDRESS + rank)
 
 
@@ -165,17 +165,17 @@ _QUEUE_BYTES = (2**21, 2**24)  # room for the first windows of many connections,
 
 
 def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
-    """Return the largest piece in bytes that the kernel may pass to an emulated link: a few milliseconds of traffic, or
-    less at a switch.
+    """Return the largest packet in bytes that the kernel may pass to an emulated link: a few milliseconds of traffic,
+    or less at a switch.
 
-    Large pieces need the least CPU time, but each hop waits until it has received a complete piece.
+    Large packets need less CPU time, but each hop waits until it has received a complete packet.
     """
     piece_s = _FORWARDED_PIECE_S if at_switch else _PIECE_S
     return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
 
 
 def wire_queue_bytes(bits_per_s: int) -> int:
-    """Return the bytes that an emulated link can queue: two seconds of traffic, within bounds."""
+    """Return the bytes that an emulated link can queue: two seconds of traffic, within `_QUEUE_BYTES`."""
     smallest, largest = _QUEUE_BYTES
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest)
 
@@ -199,7 +199,7 @@ _TCP_HEADER_WORDS = range(5, 16)
 _WAITING_PACKETS = 4096
 
 # A namespace inherits the machine's congestion control, which may pace packets, so it is set here. Earlier traffic must
-# not affect later measurements: routes save no metrics, and windows do not shrink in pauses.
+# not affect later measurements: routes save no metrics, and windows do not shrink while a connection is idle.
 _SETTINGS = f"""\
 cd /proc/sys/net/ipv4
 echo 1 > ip_forward
@@ -231,7 +231,7 @@ def nodes_script(plan: FabricPlan) -> str:
         {peer: rate or outgoing[peer][node] for peer, rate in rates.items()} for node, rates in enumerate(outgoing)
     ]
     for node, rates in enumerate(outgoing):
-        # The program behind a wire has its own queue, so the kernel passes packets to the device immediately.
+        # The program that forwards packets has its own queues, so the kernel passes packets to the device immediately.
         wires = (f"qdisc add dev {device_name(peer)} root noqueue" for peer in sorted(paced[node]))
         lines += [f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'", _SETTINGS]
         lines += ["ip -batch - <<'DEVICES'", *_devices(plan, node, paced[node]), "DEVICES"]
@@ -262,7 +262,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
-    """Yield `tc` batch lines that send acknowledgements directly back to neighbours to which there is no link.
+    """Yield `tc` batch lines that send acknowledgements directly to neighbours to which the topology has no link.
 
     The filters recognize acknowledgements as TCP packets that consist of headers only. Packets with data take the
     routed path over real links, so the reverse direction adds no bandwidth.

@@ -32,8 +32,8 @@ from chorale.synth.topology.topology import Topology
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
-    Each rank sends to all direct neighbours. A rank at a switch sends to rank + n/2 modulo n among all n ranks (in
-    another box if there are several), and likewise among the ranks at the same switch.
+    Each rank sends to all direct neighbours. A rank at a switch also sends to rank + n/2 modulo n, where n is the
+    number of all ranks (so to another box if there are several), and in the same way among the ranks at its switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}

@@ -27,8 +27,8 @@ from chorale.synth.collective import Collective, CollectiveName
 class LocalRank(SocketRank[RankParts]):
     """One rank of the local runner. Commands in addition to those of every rank:
 
-    listen   where other ranks can reach this one directly           -> listening, with the address
-    gloo     where the ranks meet for Gloo's collectives             -> joined
+    listen   address at which to listen for other ranks              -> listening, with the address for them
+    gloo     file and network device for Gloo's collectives          -> joined
     load     the rank's part of every program and all addresses      -> loaded
     """
 

@@ -60,7 +60,7 @@ class NetworkControl:
         self._command([], "ready", deadline, "the network was started")
 
     def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
-        """Set the rates of all links and the paths of `programs`' connections; other paths do not change."""
+        """Set the rates of all links, and the paths of the connections that `programs` use."""
         paces = seconds_per_byte(self._topology, link_mbps)
         lines = [f"link {link} {seconds * 1e9:.9g}" for link, seconds in enumerate(paces)]
         missing = {end for program in programs for end in program_connections(program)} - self._known
@@ -122,7 +122,7 @@ def native_code() -> tuple[Path, Path]:
 class LocalRanks(SocketRanks):
     """One launcher and one process per rank of `topology`, until `close` or the end of this process.
 
-    There is also a process for the network, unless `placement` lets ranks reach one another without it.
+    There is also a process that emulates the network, unless ranks in `placement` reach one another without it.
     uses_gloo: whether `load` may request Gloo's collectives
     """
 
@@ -298,7 +298,7 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLoca
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
         raise Unavailable("no fabric is up for this topology: {}", wanted, way_out)
-    # Root need not enter the user namespace, in which it would lose its rights to other users' files.
+    # Root must not enter the user namespace, because it would lose its rights to other users' files there.
     user = (f"/proc/{up.pid}/ns/user",) if up.in_user_namespace and os.geteuid() != 0 else ()
     return RankLocations(
         tuple(f"tcp:{up.address(rank)}" for rank in range(up.ranks)),

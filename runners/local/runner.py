@@ -1,6 +1,7 @@
 """LocalRunner: runs programs in real processes with real data over an emulated network, on this machine.
 
-A probe finds the link rate that this machine can carry: a short run in lockstep over as many links as the network has.
+A probe finds the highest link rate that this machine can emulate: it runs a short program in lockstep over as many
+links as the network has.
 """
 
 import contextlib
@@ -62,7 +63,7 @@ _LIMIT_S = 20.0
 _MESSAGE_ELEMENTS = 8192
 _ELEMENT_BYTES = 4
 _CACHE_NAME = "link-rates.json"
-_METHOD = "engines in lock step of 32 KiB"  # part of the key, because other methods' results do not count
+_METHOD = "engines in lock step of 32 KiB"  # part of the key, because other methods' results are not comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,13 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest rate (1, 2 or 5 * 10^n Mbit/s) at which `links` links of `nodes` processes are 90 % efficient.
 
     The first call takes a few seconds. Its result is kept under `home` for this kind of machine and these numbers of
-    nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy, because links may carry more later.
+    nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy and may reach a higher rate later.
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"
     if (cached := read_probe_cache(path).get(machine, {}).get(network)) is not None:
         is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
-        # A rate without a time, from an earlier version, is not valid.
+        # Entries without a time come from an earlier version and are not used.
         if 0 <= time.time() - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S):
             return LinkRate(cached["link_mbps"], cached["efficiency"])
     load = load_average() or 0.0  # read before the probe, because the probe adds to it
@@ -132,7 +133,7 @@ def _probe_ranks(nodes: int, links: int) -> Iterator[_Probe]:
 
 
 def _climb(probe: _Probe) -> LinkRate:
-    """Raise the rate as long as the machine keeps up, or lower it until it does; return the result."""
+    """Raise the rate as long as the machine keeps up, or lower it until it does; return the final rate."""
     start = RATES_MBPS.index(FIRST_RATE_MBPS)
     rate, efficiency = FIRST_RATE_MBPS, probe.efficiency(FIRST_RATE_MBPS)
     if efficiency >= MIN_EFFICIENCY:

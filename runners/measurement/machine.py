@@ -1,4 +1,4 @@
-"""This machine: facts that measurements depend on (never its name), locks between processes, and a probe cache."""
+"""This machine: facts that affect measurements (never its name), locks between processes, and the probe cache."""
 
 import fcntl
 import json
@@ -97,7 +97,7 @@ def machine_lock() -> Path:
 
 
 def everybodys_lock() -> Path:
-    """Return the path that all users' measurements lock: a system folder, which exists and cannot be replaced."""
+    """Return the path that measurements of all users lock: a system folder, which users cannot remove or replace."""
     return _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path("/")
 
 
@@ -111,7 +111,7 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
-    in_vain = path.with_suffix(".in-vain")  # changed by each futile wait
+    in_vain = path.with_suffix(".in-vain")  # its modification time is that of the last wait that timed out
     # Only one process at a time waits for `path`. A process that has just released it queues behind that one here;
     # otherwise it would take the lock again before the other process looks.
     deadline_s = time.monotonic() + patience_s

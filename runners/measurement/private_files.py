@@ -1,4 +1,4 @@
-"""Private files and folders: only this user may write them, since they decide which code runs or who may call."""
+"""Private files and folders, which only this user may write, because they contain code, locks or secrets."""
 
 import grp
 import logging

@@ -47,9 +47,9 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
     torch: the module torch
     clock: returns the current time in seconds
 
-    A leaf's time lasts until the next leaf begins, so functions between two leaves count for the first one and no
-    time is lost. The device is synchronized whenever a leaf begins. A leaf that is called several times is one layer
-    with the total time of its calls. Parameters shared by several leaves count once.
+    A leaf's time lasts until the next leaf begins, so it includes functions between the two. The device is synchronized
+    whenever a leaf begins. A leaf that is called several times is one layer with the total time of its calls.
+    Parameters shared by several leaves count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
