@@ -248,8 +248,8 @@ class GroupPlans:
         return self._bound[key]
 
     def _bases(self, placed: _Placed, piece_bytes: int, homes: tuple[_Home, _Home]) -> list[int]:
-        """Return the addresses of all ranks' windows (input, output and the plan's memory), then each window's multicast
-        address (0 if a switch cannot be used, for example because offsets differ between ranks).
+        """Return the addresses of all ranks' windows (input, output and parts of the plan's memory), then each window's
+        multicast address: 0 if a switch cannot be used, for example because offsets differ between ranks.
         """
         chunk = piece_bytes * placed.shape.pieces_of_a_chunk
         region, memory = placed.region, self._memory
