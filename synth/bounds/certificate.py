@@ -7,13 +7,14 @@ T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r
 much of a, and at most as much of r, as they send. Also, a + r <= b, the link's bandwidth. A weighted sum of these
 inequalities bounds the sum of x.
 
-Prices: a pair is a tree that collects sums at a root and a tree that spreads the result from there. Both contain all
-ranks; the first may also contain switches that add, the second switches that multicast. They meet at a rank, or the
-sums end at a switch that adds, from which a path leads to a switch that multicasts. A path between two such nodes costs
-at least their distance in link prices. So a pair costs at least as much as the cheapest inward tree plus the cheapest
-outward tree, each over all ranks and any of these switches; all roots and all sets of switches are tried. Pairs of
-total rate x pay at most what links can earn, as well as adders with a limit, which have a price per sum: x <=
-sum(price * bandwidth) / (cost of the cheapest pair).
+Prices: a pair consists of an inward tree, which collects sums at its root, and an outward tree, which spreads the
+result. Both contain all ranks. Inward trees may also contain switches that add, outward trees switches that multicast.
+Both trees have the same rank as root, or the sums end at a switch that adds, which sends them along a path to a switch
+that multicasts. A path between two of these nodes costs at least their distance in link prices. So a pair costs at
+least as much as the cheapest inward tree plus the cheapest outward tree; all roots and all sets of switches are
+compared. If pairs have a total rate x, they cost at least x times the cheapest pair, and at most the sum of price *
+bandwidth over all links and over the switches with a limit on adding, which have a price per sum. So x <= sum(price *
+bandwidth) / (cost of the cheapest pair).
 """
 
 import heapq
@@ -177,10 +178,10 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
 def _by_weighted_cuts(
     topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool
 ) -> Fraction:
-    """Return the time per byte that follows from weighted cuts and from the balance of switches.
+    """Return the time per byte that a weighted sum of cut constraints and switch constraints proves.
 
-    A switch that cannot copy sends at most as much as it receives. For reductions (`outward`), a switch that cannot add
-    sends at least as much as it receives.
+    A switch that cannot copy must not send more than it receives. For reductions (`outward`), a switch that cannot add
+    must not receive more than it sends.
     """
     part, counted = "reduce" if outward else "gather", [Fraction(0)] * topology.compute_count
     for name in certificate.get(f"{part}_switches") or ():
@@ -217,11 +218,11 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return 2 (groups - 1) / (bandwidth into all groups), corrected for adders with a limit outside the groups.
+    """Return the time per byte 2 (groups - 1) / (bandwidth into all groups; out of them if `outward`).
 
-    To see why, treat every group as one process. p processes need at least 2 (p - 1) messages to compute a sum and send
-    it to all: the first process that knows the sum depends on p - 1 messages, and every other process receives one
-    more.
+    The formula is corrected for switches outside the groups that add at a limited rate. Proof: treat every group as one
+    process. p processes need at least 2 (p - 1) messages to compute a sum and send it to all: the first process that
+    knows the sum depends on p - 1 messages, and every other process receives one more.
     """
     parts = certificate.get("parts")
     if not isinstance(parts, list):
@@ -229,9 +230,9 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
     groups = [_nodes(topology, part) for part in parts]
     ranks = [{node for node in group if node < topology.compute_count} for group in groups]
     covered = set().union(*ranks)
-    # Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If received
-    # messages are counted, an adder with a limit may also be outside all groups, because every process must still
-    # receive each of the sums that this adder computes. `limited` is the total rate of these adders.
+    # Switches that add (if sends are counted: switches that multicast) must be in exactly one group. Exception: if
+    # received messages are counted, a switch with a limit on adding may be outside all groups, because every process
+    # must still receive each of the sums that this switch computes. `limited` is the total rate of these switches.
     limited = Fraction(0)
     for node, ability in topology.abilities.items() if certificate.get("in_network") else ():
         times = sum(node in group for group in groups)
@@ -313,7 +314,7 @@ def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -
 
 
 def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that the weights in `certificate` prove, whatever time it claims."""
+    """Return the time per byte that the weights in `certificate` prove. The time that it claims is ignored."""
     if certificate.get("kind") != "tree-pairs":
         raise _failure(str(certificate.get("kind")))
     counted = [Fraction(0)] * topology.compute_count
@@ -328,7 +329,11 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return the price of each link for out-trees, or in-trees if `outward`. Adds the weights of roots to `counted`."""
+    """Return each link's price: the total weight of the cuts that it enters (that it leaves if `outward`).
+
+    The worth of a switch in the certificate is added to links into the switch and subtracted from links out of it
+    (reversed if `outward`). Also adds to `counted[rank]` the weights of all cuts that do not contain the rank.
+    """
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
     ends = list(zip(heads.tolist(), tails.tolist(), strict=True))
@@ -367,7 +372,7 @@ def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, 
 
 
 MAX_TREES = 2**14
-"""Maximum number of trees that a check compares: sets of switches, times roots if costs depend on the direction."""
+"""Maximum number of trees that a check compares: one per set of switches, and per root if costs depend on direction."""
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:

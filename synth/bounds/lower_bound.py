@@ -58,7 +58,8 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     search.settled[:] = False
     groups: dict[int, Nodes] = {}  # nodes of each group, by its lowest rank
     group_of = np.full(ranks, -1)
-    # With `slack` times as many trees per shard, adding one more tree is too much for tight cuts but for no other cut.
+    # With `slack` times as many trees per shard on all links, one additional tree violates the tight cuts and no
+    # others.
     slack = ranks
     while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
         for image in _images(search, part):
@@ -67,7 +68,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
             touched = [group for group in np.unique(group_of[inside]).tolist() if group >= 0]
             union = np.unique(np.concatenate([image, *(groups[group] for group in touched)]))
             inside = union[union < ranks]
-            if len(inside) < ranks:  # all ranks together would prove nothing
+            if len(inside) < ranks:  # a group of all ranks would prove nothing
                 for group in touched:
                     del groups[group]
                 group_of[inside] = int(inside[0])
@@ -238,7 +239,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
-    """For each bandwidth, group nodes that wider links join, and yield the group with the slowest traffic to others."""
+    """For each bandwidth, yield the group of nodes, joined by wider links, that takes longest to reach other groups."""
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -504,9 +505,9 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
-    """Yield ways to group the nodes: each rank alone; nodes joined by wide links; divided by the allgather bottlenecks.
+    """Yield partitions of the nodes: each rank alone; nodes connected by wide links; the allgather bottlenecks.
 
-    Each is a list with one label per node: the number of its group, or -1 if it belongs to none.
+    A partition is a list with the group number of each node, or -1 if the node belongs to no group.
     """
     ranks = topology.compute_count
     alone = [*range(ranks), *([-1] * topology.switch_count)]

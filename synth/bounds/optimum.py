@@ -48,7 +48,7 @@ Entering = list[tuple[Fraction, int]]
 
 
 class CutSearch:
-    """Finds cuts that need more than a given time. Ranks that pass a test are not tested again: times only grow.
+    """Finds cuts that need more than a given time. Ranks that pass a test are not tested again, as times only grow.
 
     Symmetries are used if the network is large and all ranks have the same weight.
 
@@ -170,10 +170,11 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tuple[int, bool]:
     """Return (smallest k found that reaches the optimum `time_per_shard`, whether smaller k are ruled out).
 
-    `cut` proves the optimum. If switches receive at least as much as they send when U * b is an integer on all links, k
-    must preserve this, so that trees are guaranteed to exist. The search for the smallest k gives up after
-    `MAX_MULTIPLES` multiples of k0 or `MAX_ORACLE_CALLS` tests of all cuts. Then k is doubled until it is large enough,
-    and it is not proven to be the smallest. Usually U * b is an integer on all links with k0, and no test is needed.
+    `cut` proves the optimum. k0 is the smallest k for which U * b is an integer on the links into `cut`; only multiples
+    of k0 can reach the optimum. The search gives up after `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS` tests of all
+    cuts. Then k is doubled until it is large enough, and it is not proven to be the smallest. Usually, k0 makes U * b
+    an integer on all links, and no test is needed. If no switch has more bandwidth out than in, k must preserve this
+    after rounding down, so that trees are guaranteed to exist.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -377,7 +378,7 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
 
 
 def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
-    """Return int64 per rank: how many shards it must send to all ranks or, for reductions, receive as sums.
+    """Return int64[ranks]: number of shards that each rank must send to all ranks or, for reductions, receive as sums.
 
     For allgatherv and reduce_scatterv, this is the size of the rank's shard.
     """
@@ -512,10 +513,12 @@ def close_rates(
 def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
-    """Yield solutions that take at most `gap` longer than the optimum, fewest trees first, and then the exact optimum.
+    """Yield solutions that take at most `gap` longer than the optimum, by ascending number of trees; the optimum last.
 
     If the exact optimum takes at most `FEW_TREES` trees per root, only the exact optimum is yielded.
-    preferred_k: number of trees whose solution is yielded first if it is within `gap`
+
+    gap: accepted additional time, relative to the optimum
+    preferred_k: trees per root; the solution with this number is yielded first if it is within `gap`
     """
     exact = optimum(topology, collective)
     if exact.k > FEW_TREES and gap > 0:

@@ -43,10 +43,10 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """Bandwidths to use on each link for the fastest trees if switches cannot copy, and dual values as the proof.
+    """The bandwidth to use on each link for the fastest trees if switches cannot copy, and dual values that prove it.
 
-    network: network in which each link has the bandwidth that is in use
-    kept:    ids, in the topology, of the links in `network`
+    network: the topology with each link's bandwidth reduced to the part that is used
+    kept:    topology ids of the links in `network`; unused links are left out
     cuts:    cuts that limit the rate, as the nodes on the sink side
     weights: dual value of each cut
     worth:   dual value of each switch's balance constraint, by node index
@@ -60,7 +60,7 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return the fastest use of links in which no switch, except those in `copying`, sends more than it receives.
+    """Return the best bandwidths to use if no switch, except those in `copying`, may send more than it receives.
 
     The result is slower than the optimum by at most one millionth.
 
@@ -142,7 +142,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a row of the linear program: the links into `cut` must carry the trees from outside."""
+    """Return the linear program's row for `cut`: its incoming links must carry the trees that are rooted outside."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)

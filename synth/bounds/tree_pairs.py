@@ -1,7 +1,8 @@
 """Finds the best allreduce along pairs of trees: in-trees add up each root's data, and out-trees spread the results.
 
-Roots may have parts of any size, and in-trees and out-trees may share a link in any proportion (ForestColl, appendix
-E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is better if some ranks have
+Roots may own parts of the vector of any size, and in-trees and out-trees may share a link in any proportion
+(ForestColl, appendix E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is
+better if some ranks have
 less bandwidth than others: a rank that is not a root sends and receives M bytes instead of 2 M (N - 1) / N.
 
 The variables of the linear program are the rate of each root and the bandwidths of each arc. ForestColl formulates
@@ -101,8 +102,8 @@ class TreeProgram:
     Args:
         arcs: the network.
         ranks, nodes: number of compute nodes, which come first, and number of all nodes.
-        root_column, out_column, in_column: each root's variable, and each arc's variables for out-trees and in-trees.
-            Roots or arcs that symmetries map to one another may share a variable.
+        root_column, out_column, in_column: column of each root's variable, and of each arc's variables for out-trees
+            and in-trees. Roots or arcs that symmetries map to one another may share a variable.
         sinks: flags per node; cuts are only searched around the flagged compute nodes.
         is_mirrored: whether in-trees are reversed out-trees; in-trees then need no rows.
         advice: what to do if the solver fails.
@@ -122,11 +123,11 @@ class TreeProgram:
         self._first_of_width = np.unique(low * self.variables + high, return_index=True)[1]
         alone = list(np.eye(nodes, dtype=np.bool_)[sinks])
         self.gather_cuts, self.reduce_cuts = list(alone), [] if is_mirrored else list(alone)
-        self._is_gather: list[bool] = []  # for each cut that the solver has seen, in row order
+        self._is_gather: list[bool] = []  # for each of the solver's cuts, in row order
         self._program: GrowingProgram | None = None
 
     def solve(self) -> tuple[Floats, Floats]:
-        """Return (value per variable, dual value per row), correct up to the solver's tolerances."""
+        """Return (value per variable, dual value per row), exact up to the solver's tolerances."""
         if self._program is None:
             bound = np.array([float(value / self.widest) for value in self.exact_bound()])
             objective = np.zeros(self.variables)
@@ -290,7 +291,7 @@ class PairSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreePairs:
-    """The best known division of the network between pairs of trees, checked exactly, and a bound on any division.
+    """The best known division of link bandwidths among pairs of trees, checked exactly, and a bound on all divisions.
 
     Attributes:
         bound: lower bound on the time per byte of any pairs of trees, proved by `certificate` (see
@@ -432,7 +433,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
 
 
 def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: Fraction) -> PairSplit | None:
-    """Return the split with `whole` units per variable, lowered if it exceeds the limits of links or switches."""
+    """Return the split with `whole` units per value of `split_of_values`, lowered to links' and switches' limits."""
     roots, gather, reduce = np.split(whole, np.cumsum([topology.compute_count, len(arcs.width)]))
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     gather = np.minimum(gather, room)
@@ -445,7 +446,7 @@ def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: 
 def _counted_split(
     topology: Topology, arcs: MergedArcs, roots: Integers, gather: Integers, reduce: Integers, unit: Fraction
 ) -> PairSplit | None:
-    """Return the split with root rates scaled so that all cuts can carry them, or None if a rank is cut off."""
+    """Return the split with root rates scaled to what all cuts can carry, or None if a rank cannot be reached."""
     if not roots.any():
         return None
 
@@ -460,7 +461,7 @@ def _counted_split(
 
     try:
         slowest = max(time(arcs, gather), time(arcs.transposed, reduce))
-    except InvalidInput:  # rounding has cut off a rank, or the numbers are too fine for 64 bits
+    except InvalidInput:  # after rounding, a rank is unreachable, or the amounts need more than 64 bits
         return None
     return PairSplit(
         arcs,

@@ -1,4 +1,4 @@
-"""The Executor that uses worker processes. For each worker, one thread of a `ThreadPoolExecutor` waits for results."""
+"""The executor that uses worker processes. For each worker, a thread of a `ThreadPoolExecutor` waits for results."""
 
 import logging
 import multiprocessing
@@ -25,7 +25,7 @@ Function = Callable[[Any, Any], Result]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""Longest single wait for workers, in seconds. Ctrl-C just before a wait is handled only after the wait."""
+"""Longest single wait for workers, in seconds. If Ctrl-C arrives just before a wait, it is handled after the wait."""
 
 _log = logging.getLogger("chorale.executor")
 
@@ -91,7 +91,7 @@ class WorkerProcess:
         self._process = context.Process(target=serve, args=(far_end,), daemon=True)
         with _starting():
             self._process.start()
-        far_end.close()  # now only the worker holds this end, so we see the end of the stream if it dies
+        far_end.close()  # now only the worker has this end open, so the parent reads an end of file if the worker dies
         self._shared: bytes | None = None
         self._is_busy = False
         self._send(pickled(dict(os.environ)))
@@ -128,7 +128,7 @@ class WorkerProcess:
             self._process.kill()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """End the process and wait until it exits. If idle, it has `patience_s` seconds to close its shared value."""
+        """End the process and wait until it exits. An idle process gets `patience_s` to close its shared value."""
         self._connection.close()
         self._process.join(0.0 if self._is_busy else patience_s)
         self._process.kill()
@@ -166,7 +166,7 @@ _starts = threading.Lock()
 
 
 class ProcessPool:
-    """A pool of up to `size` processes, which start when there is work for them. Each has a thread that calls it.
+    """A pool of up to `size` worker processes, which start when there is work for them. Each has its own thread.
 
     A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
     therefore be pure, or at least tolerate a second call.
@@ -238,7 +238,7 @@ class ProcessPool:
 
 
 def shared_message(value: Any) -> bytes:
-    """Return the pickled message that sends the shared value of calls to a process."""
+    """Return the pickled message that sends `value` to a worker, as the first argument of all following calls."""
     return pickled(("share", value))
 
 

@@ -35,10 +35,10 @@ class Auto(Method):
 
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
-    if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known to miss the
-    optimum, for example on meshes. The second one is skipped if the first reaches a lower bound. Algorithms with a
-    closed form are compared by their traffic. The caller must verify the result. Raises InvalidInput if no method is
-    suitable.
+    if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known not to
+    reach the optimum, for example on meshes. The second method is skipped if the first reaches a lower bound.
+    Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises InvalidInput
+    if no method is suitable.
     """
 
     def __init__(
@@ -157,8 +157,13 @@ def _no_method(topology: Topology, collective: Collective) -> InvalidInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedChoice:
-    """A method with its traffic, the cost of each stream of traffic, a function that makes its schedule, and its
-    predicted seconds at a size."""
+    """A method from which `TimedChoices` can choose.
+
+    traffic:  the data that its schedule sends over each link in each step
+    streams:  costs of the traffic, from which the time at any size follows
+    schedule: makes the schedule
+    seconds:  predicted time of the collective at the requested size
+    """
 
     method: str
     traffic: Traffic
@@ -168,7 +173,7 @@ class TimedChoice:
 
 
 class TimedChoices:
-    """Predicts which of `methods` is the fastest for a vector size. The results of a method are reused for other sizes.
+    """Predicts which of `methods` is the fastest for a vector size. A method's traffic is reused for other sizes.
 
     Times are predicted with the congestion model, as in verification. If times and steps are equal, an algorithm with a
     closed form is preferred.
@@ -195,7 +200,7 @@ class TimedChoices:
         return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
     def _of(self, method: Method, size_bytes: int) -> TimedChoice | None:
-        """Return the choice without its seconds, or None if the method is unsuitable."""
+        """Return the choice for `method`, with `seconds` not yet set, or None if `method` does not support the task."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key in self._known:
@@ -203,7 +208,7 @@ class TimedChoices:
         self._known[key] = None
         task, options = self._task, replace(self._task.options, size_bytes=key[1], link_gbps=None)
         make = partial(method.schedule, task.topology, task.collective, options, task.executor, task.progress)
-        with suppress(InvalidInput):  # the method is unsuitable
+        with suppress(InvalidInput):  # the method does not support the task
             if isinstance(method, Algorithm) and not options.non_default():
                 traffic = method.pattern(task.topology, task.collective).traffic()
             else:

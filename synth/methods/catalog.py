@@ -106,7 +106,7 @@ class Expand(OutwardMethod):
 
 
 class TreeMethod(OutwardMethod):
-    """Tree packing; each schedule contains the name of its method."""
+    """Tree packing without pairs of trees and without symmetries. Schedules contain the name of the method."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415
@@ -115,7 +115,7 @@ class TreeMethod(OutwardMethod):
 
 
 class Forest(TreeMethod):
-    """Tree packing. First tries pairs of trees (for allreduce) and trees that symmetries map to all ranks."""
+    """Tree packing. First tries pairs of trees (for allreduce), then a few ranks' trees and their symmetric images."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         # A warm start has one or two phases, unlike pairs of trees.
@@ -157,9 +157,9 @@ class InNetwork(Method):
 def form_of(
     method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
 ) -> Form:
-    """Return the form of the schedules that `method` makes.
+    """Return how `method` stores schedules: "columns" (all transfers) or "symmetric" (a few ranks' transfers).
 
-    For trees, "symmetric" means that this form is tried first; if that fails, the schedule has the column form.
+    For trees, "symmetric" means that this form is tried first. If that fails, the schedule is stored in columns.
     """
     options = options or Options()
     name = AUTO_METHOD.first(topology, collective, options) if method == AUTO else method
@@ -173,7 +173,7 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Return whether the symmetric form is worth trying for trees and supports the options."""
+    """Return whether the symmetric form supports the request and is worth trying: on large symmetric networks."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
@@ -203,7 +203,7 @@ _ALL: tuple[Method, ...] = (
         ("k", "objective", "seed", "gap"),
         (CollectiveName.BROADCAST,),
     ),
-    *ALGORITHMS.values(),  # the rings keep their place above
+    *ALGORITHMS.values(),  # `ring` and `biring` are listed again, but keep their position above
     AllToAll(
         "alltoall",
         "all-to-all over many routes at the same time, with exact bounds",
@@ -218,7 +218,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Names from other libraries and papers, spelled as `plain` returns them."""
+"""Alternative names, from other libraries and papers, in the form that `chorale.synth.names.plain` returns."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
@@ -233,7 +233,7 @@ METHODS: Mapping[str, Method] = {
         _NAMED["forest"].collectives, ("k", "objective", "seed", "gap"),
     ),
 }  # fmt: skip
-"""All methods by name."""
+"""All methods by name, including those that `auto` does not try."""
 
 
 def method_named(name: str) -> Method:
@@ -248,7 +248,7 @@ def synthesize_unverified(
     executor: Executor,
     progress: Progress | None = None,
 ) -> AnySchedule:
-    """Return the unverified schedule that `method` makes, in the form that suits its size.
+    """Return the unverified schedule that `method` makes, in columns or, on large networks, in symmetric form.
 
     Raises UnknownName for an unknown method, and InvalidInput for a collective or option that the method does not
     support.

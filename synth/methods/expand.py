@@ -53,7 +53,7 @@ def require_size(transfers: int, topology: Topology) -> None:
 def allgather_from_columns(
     base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]
 ) -> Schedule:
-    """Return the allgather with columns step, route, shard, lo and hi, and with method and parameters of `base`."""
+    """Return the allgather with `columns` (step, route, shard, lo, hi) and with the method and parameters of `base`."""
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     routes = Routes.direct(len(topology.links))
@@ -108,13 +108,14 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     require_expandable(base)
     rows = base.transfers
     require_size(len(rows) * copies**2 + len(topology.links) * (copies - 1), topology)
-    # The links from copy j of u to copy i of w, for each link from u to w, at j * copies + i.
+    # Row: a link from u to w of the base. Column j * copies + i: the new link from copy j of u to copy i of w.
     links, copy = base.topology.links, np.arange(copies)
     src = (links.src[:, None] * np.int64(copies) + np.repeat(copy, copies)).ravel()
     dst = (links.dst[:, None] * np.int64(copies) + np.tile(copy, copies)).ravel()
     classes = (np.repeat(column, copies**2) for column in (links.bandwidth_class, links.latency_class))
     ids = link_ids(src, dst, *classes).reshape(len(links), copies**2)
-    # The transfers of the last step, in which link number `turn` of a node is one of its `parts` links.
+    # The last step has copies - 1 transfers per link, one for each other copy of its target (counted by `turn`). The
+    # target receives the copy's shard in `parts` equal parts, one over each of its incoming links.
     last_links, first_in = topology.links, topology.links.incoming_offsets(topology.node_count)
     last, turn = repeat_rows(np.full(len(last_links), copies - 1))
     receiver = last_links.dst[last]
@@ -147,7 +148,8 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     require_size(len(base.transfers) * times * sum(nodes ** (times - 1 + stage) for stage in range(times)), topology)
     rows, count = base.transfers, base.topology.node_count
     rank = np.arange(count**times, dtype=np.int32).reshape([count] * times)
-    # The link ids of each axis of the grid `rank`, by the factor's link and the position on the other axes.
+    # `ids[axis]`: link ids along this axis of the grid `rank`, indexed by the base's link on this axis and by the
+    # position on the other axes.
     links, axes = base.topology.links, range(times)
     ends = [[np.take(rank, side, axis) for axis in axes] for side in (links.src, links.dst)]
     columns = [np.concatenate([grid.ravel() for grid in side]) for side in ends]

@@ -26,8 +26,8 @@ class Options:
         objective: which of equally fast tree packings to prefer: low trees, few trees, or a balance of both.
         seed: seed of random choices.
         warm_start: an older schedule, whose trees are kept where possible.
-        gap: time above the optimum that trees may take, relative to the optimum, if it needs more than 96 trees per
-            root; 0 for the optimum itself.
+        gap: accepted time above the optimum, relative to the optimum, if the optimum needs more than 96 trees per root;
+            0 for the optimum itself.
         size_bytes: bytes of the complete vector: auto chooses by the time at this size, bfb considers link latencies,
             and verification reports the time.
         link_gbps: Gbit/s of a link of unit capacity, from which the time at this size is computed.
@@ -48,7 +48,7 @@ class Options:
 
     @property
     def balanced_bytes(self) -> int | None:
-        """Size for which bfb weighs latencies against bytes; None with `link_gbps`, which schedules lack."""
+        """Bytes for which bfb considers link latencies. None with `link_gbps`, which schedules do not store."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
@@ -61,7 +61,8 @@ class Options:
 class SynthesisTask:
     """A schedule to make, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, for example that of an allreduce's other half
+    preferred_k: trees per root to use if no other number is faster, for example the number of an allreduce's other
+        phase
     """
 
     topology: Topology

@@ -28,10 +28,10 @@ from chorale.synth.topology.topology import Topology
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
     """Return the ranks in the order of a Hamiltonian cycle, or None if no cycle is found.
 
-    Rank order is used if it is such a cycle. Otherwise, a cover of all ranks by cycles (a bipartite matching of ranks
-    to successors) is merged until one cycle is left: a -> b and c -> d in two cycles become a -> d and c -> b. If all
-    links go both ways, a cycle may be reversed first. Only links between ranks count. Deterministic, about O(links *
-    merges). An existing cycle may be missed, because the problem is NP-complete.
+    If rank order is a Hamiltonian cycle, it is used. Otherwise, a cover of all ranks by cycles (a bipartite matching of
+    ranks to successors) is merged until one cycle is left: a -> b and c -> d in two cycles become a -> d and c -> b. If
+    all links go both ways, a cycle may be reversed first. Only links between ranks count. Deterministic, about O(links
+    * merges). The search may fail although a cycle exists, because the problem is NP-complete.
     """
     ranks = topology.compute_count
     links = topology.links
@@ -248,8 +248,8 @@ def count_boxes(topology: Topology) -> int:
 def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around one ring per rank of a box; each ring carries an equal part.
 
-    Every ring crosses a box along a cycle of links between its ranks, or, if there is none, in rank order over the
-    box's switch, and continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every
+    In each box, a ring follows a cycle of links between the box's ranks or, if there is none, rank order over the box's
+    switch. Then it continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every
     network port receives one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on
     the rail on which it left the previous box (except between the last and the first of an odd number of boxes). Takes
     N - 1 steps per phase. Requires `count_boxes` >= 2.
@@ -277,7 +277,8 @@ def ring(topology: Topology, collective: Collective, bidirectional: bool = False
     the opposite direction of the allgather, so that the phases of consecutive chunks can overlap.
 
     Args:
-        bidirectional: whether half of every shard goes either way (biring), around all ranks even if there are boxes.
+        bidirectional: whether each half of every shard takes a different direction (method biring), around all ranks
+            even if there are boxes.
     """
     if not bidirectional and topology.switch_count and count_boxes(topology) > 1:
         return box_ring(topology, collective)

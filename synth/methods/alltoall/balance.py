@@ -179,7 +179,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return the chunk counts that a node can divide among its in-links in exact proportion to their capacities."""
+    """Return numbers of chunks that a node can receive in exact proportion to its incoming links' capacities."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

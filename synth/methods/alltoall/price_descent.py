@@ -102,7 +102,7 @@ class PricedFlows:
     def _add_loads(
         self, block: slice, weights: NDArray[np.int64], units: int
     ) -> tuple[NDArray[np.int64], float, float]:
-        """Return (int64[links]: loads by the sources in `block`, their part of `paid`, their part of `smooth`)."""
+        """Return (int64[links]: loads due to the sources in `block`, their part of `paid`, their part of `smooth`)."""
         problem = self.problem
         network = PricedNetwork(
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, problem.dst,
@@ -210,9 +210,9 @@ _PATIENCE = 24
 _PROGRESS = 0.9
 _PASSES_PER_MIXTURE = 4
 _TOWARDS_DUALS = 0.1
-"""How far prices are moved from the best bound's prices towards a mixture's dual prices, to find missing flows."""
+"""Weight of a mixture's dual prices when they are averaged with the best bound's prices to find missing flows."""
 _MARGIN = 0.999
-"""Fraction of the gap to aim at in floating point, so that the exact bounds are within the gap."""
+"""The search aims at this fraction of the gap, so that rounding errors do not push the exact bounds above the gap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -134,9 +134,9 @@ def bfb_allgather(
         size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, a step takes the largest
             latency + load / bandwidth of its links, and links with too high a latency are not used. If latencies
             differ, it may take an enormous number of chunks to be as fast as with divisible shards. If 64 are not
-            enough, several numbers up to 64, then numbers that suit the busiest links and doublings up to 4096 are
-            tried. The first one within 1 % of divisible shards is chosen, or else the fastest. Both times are in the
-            certificate.
+            enough, several numbers up to 64 are tried, then larger ones up to 4096, among them numbers for which the
+            busiest links carry nearly whole chunks. The first number within 1 % of divisible shards is chosen, or else
+            the fastest. The certificate contains both times.
 
     Raises:
         InvalidInput: for switches, unreachable nodes and numbers beyond the limits, and if `size_bytes` is given but

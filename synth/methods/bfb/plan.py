@@ -41,7 +41,7 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the seconds of a step that ends after `ticks`, in units of a tick / `chunks`."""
+        """Return the seconds of a step that takes `ticks`, given in units of 1 / `chunks` of a tick."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
@@ -214,8 +214,8 @@ class Problems(NamedTuple):
     """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from the root of shard v
     to u.
 
-    There may be more rows, for nodes in `tails` that are not solved. `delays` are in ticks (a shard takes `grain` ticks
-    on a link of capacity 1), or 0 if latencies are ignored.
+    Additional rows belong to nodes in `tails` that are not solved themselves. `delays` are in ticks (a shard takes
+    `grain` ticks on a link of capacity 1), or 0 if latencies are ignored.
     """
 
     offsets: NDArray[np.int64]
@@ -249,7 +249,7 @@ BLOCKS = 64
 
 
 Block = tuple[int, int]
-"""The nodes from the first number up to, but without, the second."""
+"""(first, end): nodes `first` to `end` - 1, which are solved in one task."""
 
 
 def blocks_of(nodes: int) -> list[Block]:
@@ -330,7 +330,7 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
     denominator for all links always works. If delays differ, it may be as large as the number of bytes, so numbers up
     to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
-    needed = sufficient = 1  # lcm of the denominators of capacity * (step time - delay) / grain: critical, all links
+    needed = sufficient = 1  # lcm of denominators of capacity * (time - delay) / grain: of critical links, of all
     kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))
     for step in range(len(loads.top)):
         time = loads.time(step)
@@ -360,7 +360,7 @@ def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -
     Tries numbers up to 64, then numbers that make the loads of critical links nearly whole, and doublings up to 4096,
     as long as times fit into 64 bits.
     """
-    shares = []  # numbers of shards that critical links carry
+    shares = []  # number of shards that each critical link carries
     for step in range(len(loads.top)):
         time = loads.time(step)
         for link in critical_links(network, loads, step):
@@ -433,7 +433,7 @@ def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progr
 
 
 def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
-    """Return the options that a schedule stores as its parameters."""
+    """Return the parameters that a schedule stores; without a size, `size_bytes` is left out."""
     return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 

@@ -74,7 +74,7 @@ def integral_pairs(
     """Round `split` to the fewest trees that are equally fast or, given `k`, to k pairs per rank on average.
 
     If more than `most_pairs` pairs would be needed, about `most_pairs` are used. They are distributed to roots in
-    proportion to the roots' rates, and the time is the least time in which they fit, found by bisection.
+    proportion to the roots' rates. The least time in which they fit is found by bisection.
 
     Raises:
         InvalidInput: for k outside 1 to `most_pairs` / ranks, and if numbers would exceed 64 bits.
@@ -105,7 +105,7 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return two functions: one rounds `split` at a scale to `pairs` pairs, the other tests all cuts of the result."""
+    """Return two functions: one scales and rounds `split` to `pairs` pairs, the other tests all cuts of the result."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     turned, origin = transpose_with_links(topology)
 
@@ -119,9 +119,10 @@ def _apportioned_pairs(
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
     """Round `split` to whole trees like `integral_pairs` without k, or to faster trees if this loses more than 0.1 %.
 
-    A link that is too narrow for one tree may cost a lot or nothing, so small k and splits without tiny flows are
-    tried as well.
-    gap: time that may be lost, relative to the optimum, if the optimum needs more than `FEW_TREES` pairs per rank
+    The slower result may be due to links that are too narrow for one tree, so small k, and splits without tiny flows,
+    are tried as well.
+
+    gap: accepted time above the optimum, relative to the optimum, if it needs more than `FEW_TREES` pairs per rank
     """
     best = integral_pairs(topology, split)
     least, ranks = 1 / split.rate, topology.compute_count
@@ -144,7 +145,7 @@ def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fr
 
 def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPairs]:
     tries: list[tuple[PairSplit | None, int | None]] = []
-    for least in _TRACES:  # without roots and flows below `least` times the largest
+    for least in _TRACES:  # leave out roots and flows smaller than `least` times the largest one
         root, width = max(split.roots) * least, max(split.arcs.width) * least
         roots = [value if value >= root else Fraction(0) for value in split.roots]
         amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
@@ -155,7 +156,7 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
             continue
         try:
             yield integral_pairs(topology, other, k)
-        except InvalidInput:  # amounts exceed 64 bits: the next try has smaller ones
+        except InvalidInput:  # amounts exceed 64 bits; the next attempt has smaller amounts
             continue
 
 

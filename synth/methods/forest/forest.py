@@ -66,9 +66,9 @@ class _ArcIndex(NamedTuple):
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
-    """Return the trees of `old`, repaired if necessary, as far as they fit into `network` together.
+    """Return the trees of `old`, repaired if necessary, that fit into `network` together.
 
-    There may be too few of them, and they may leave too little capacity for the missing trees. Each of a root's units
+    Some trees may be missing, and the remaining capacity may not be enough for them. Each of a root's units
     uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is
     replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers
     of `old` + trees * nodes * degree).
@@ -81,7 +81,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     Raises:
         InvalidInput: for other schedules.
     """
-    of_pairs = old.collective == ALLREDUCE and not old.barriers  # then roots own parts that differ from shards
+    of_pairs = old.collective == ALLREDUCE and not old.barriers  # roots do not own shards
     if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
         value = f"a {old.kind} {old.collective.name.value}" + (" of one phase" if of_pairs else "")
         rule = "a warm start needs trees for an allgather, a reduce_scatter or an allreduce of two phases, not {}"
@@ -96,7 +96,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
 
 
 def _edges(old: Schedule, topology: Topology) -> _OldEdges:
-    """Return the edges of the trees that copy data or, if all trees reduce, the reversed edges of all trees."""
+    """Return the edges of the trees that copy data or, for a reduce_scatter, the reversed edges of its trees."""
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)
@@ -128,9 +128,9 @@ def tree_schedule(
 ) -> Schedule:
     """Return the unverified pipelined allgather or broadcast along `trees`.
 
-    With k trees per root (counted by weight), a shard is cut into k parts, which its root's trees take in order. An arc
-    (link between the remaining nodes) stands for paths in `topology` and uses them in order, so that a transfer of
-    several parts may become several transfers. O(trees * ranks + hops of all paths).
+    With k trees per root (counted by weight), a shard is cut into k parts, which are assigned to its root's trees in
+    order. An arc of the network without switches represents paths in `topology`, which it uses in order, so a transfer
+    of several parts may become several transfers. O(trees * ranks + hops of all paths).
 
     Args:
         trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees.
@@ -163,9 +163,9 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     prevents such trees, the result is as fast as this switch allows.
 
     Args:
-        task: uses the options k, gap, objective, seed and warm_start. The seed sets the order in which roots get trees.
-            The warm start is a schedule for another network, whose trees are kept if possible; without k, its k is used
-            if no other k is faster.
+        task: uses the options k, gap, objective, seed and warm_start. The seed determines the order in which roots get
+            trees. `warm_start` is a schedule for another network, whose trees are kept if possible; without the option
+            k, the warm start's k is used if no other k is faster.
         method: name of the method in the schedule.
 
     Raises:
@@ -195,13 +195,13 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
     """Return (optimum for the first k for which all switches can be removed, resulting network, trees per link).
 
-    If there is no such k, a switch sends more than it receives; then less of its bandwidth is used (`within_switches`).
+    If there is no such k, a switch has more bandwidth out than in, and only part of it is used (`within_switches`).
     """
     topology, collective = task.topology, task.collective
     weights = shards_of_ranks(topology, collective)
     refusal: InvalidInput | None = None
     for uses_less in (False, True) if topology.switch_count else (False,):
-        network, kept = topology, np.arange(len(topology.links))  # the links that are used
+        network, kept = topology, np.arange(len(topology.links))  # ids of the links that are used
         if uses_less:
             use = within_switches(topology, weights)
             network, kept = use.network, use.kept
@@ -214,7 +214,7 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
             try:
                 split = remove_switches(network_of_links(topology, carried, best.k * weights), names=topology.node_ids)
             except InvalidInput as error:
-                refusal, least_k = refusal or error, 2 * best.k  # with larger k, rounding at switches matters less
+                refusal, least_k = refusal or error, 2 * best.k  # with a larger k, rounding down loses less
                 continue
             if uses_less:
                 exact = optimum(topology, collective)
@@ -226,8 +226,10 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
-    """Yield the optimum for the requested k. Without k, yield the results of `optima`, or only the optimum for the k of
-    the warm start if no other number of trees is faster."""
+    """Yield the optimum for the requested k or, without k, the results of `optima`.
+
+    With a warm start, only the optimum for its k is yielded if no other number of trees is faster.
+    """
     topology, collective, options = task.topology, task.collective, task.options
     if options.k is not None:
         yield fixed_k_optimum(topology, collective, options.k)

@@ -87,7 +87,8 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """How a node receives trees: trees `lo` to `hi` - 1 of `root` over the incoming arc `arc`, one row per interval.
+    """How a node receives trees. Row i: trees `lo` to `hi` - 1 of root `root` reach the node over its incoming arc
+    `arc`.
 
     arc: -1 if no arc can carry these trees
     """
@@ -104,7 +105,7 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
     Args:
         offsets: int64[nodes + 1]; node v has the in-arcs `offsets[v]` to `offsets[v + 1] - 1`.
         hops: [in-arcs of `node` + 1, nodes], hops from every node to the sources of the in-arcs, then to `node`.
-        beside: whether neighbours at the same distance from the root may help.
+        beside: whether neighbours at the same distance from the root may also send trees to the node.
     """
     row = slice(offsets[node], offsets[node + 1])
     needs = network.supply.copy()
@@ -115,7 +116,7 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
 
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""Limit of nodes * arcs if growing trees has proved slow. Growing may then take hours, layers one minute."""
+"""Limit of nodes * arcs for `layered_trees` if growing trees has proved slow. It takes one minute instead of hours."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -128,8 +129,8 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
-        most_work: limit of nodes * arcs above which no trees are returned, unless there are symmetries. Above
-            `MOST_NODES` nodes, none are returned.
+        most_work: above this limit of nodes * arcs, no trees are returned unless there are symmetries. Above
+            `MOST_NODES` nodes, no trees are returned.
     """
     nodes = network.nodes
     if not 1 < nodes <= MOST_NODES or not network.supply.any():
@@ -164,7 +165,7 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
-    """Return the in-arc choices of all nodes, as images of the choices `base` of node 0."""
+    """Return the in-arcs of all nodes, as symmetric images of `base`, the in-arcs of node 0."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     tails = network.src[base.arc]
     pieces = []
@@ -175,7 +176,7 @@ def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares)
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Return the complete trees in `pieces`. A new tree starts whenever a node changes its in-arc."""
+    """Return the trees whose arcs are all in `pieces` (one per node). A new tree begins when a node changes its arc."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
@@ -197,8 +198,8 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
 ROLLBACKS = 3
 """Number of consecutive batches without a usable tree after which one tree is grown exactly."""
 MAX_ROOTED_WORK = 2**31
-"""Limit of trees^2 * nodes * arcs (a few seconds) for growing trees arc by arc. Above it, trees with weights are
-packed, so that one tree stands for many."""
+"""Limit of trees^2 * nodes * arcs for growing trees arc by arc, which takes seconds. Above, one tree with a weight can
+represent many equal trees."""
 
 _SCARCE = 4
 """An arc is scarce if another arc into the same node has at least this many times its capacity."""
@@ -316,7 +317,7 @@ def _tries(network: ForestNetwork) -> int:
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
     """Return a packing that includes those trees of `first` that leave enough capacity for all other trees.
 
-    late: whether layered trees are used if growing trees becomes slow and the layered trees are a complete packing
+    late: whether to use layered trees when growing trees becomes slow, if they are a complete packing
     """
     order = np.argsort(splitmix(np.arange(network.nodes) + seed * network.nodes)).astype(np.int32)
     packing = _Packing(network, order)
@@ -468,8 +469,8 @@ class _Packing:
         """Return the longest prefix of `path` that leaves enough capacity for others. Adds violated cuts to `sides`.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
-        additional source: a node that supplies `weight` to any node in R. Cuts have it on their source side if R is
-        (bandwidth-optimal pipeline, theorem 12).
+        additional source: a node that supplies `weight` to any node in R. If a cut has R on its source side, it also
+        has the additional node there (bandwidth-optimal pipeline, theorem 12).
         """
         arcs, nodes = self.arcs, self.nodes
         tails = np.append(arcs.tails, np.full(nodes, nodes, dtype=np.int32))

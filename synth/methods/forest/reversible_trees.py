@@ -1,6 +1,7 @@
 """Trees that collect sums or spread results, over ranks and over switches that add or multicast, and their schedules.
 
-A schedule of pairs sums the vector along some trees and spreads the results along others, without a barrier between.
+A schedule of pairs sums the vector along inward trees and spreads the results along outward trees, without a barrier
+between these phases.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class PairedTrees:
 
 
 def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
-    """Return pairs of `trees` (outward) and the reversed `trees` (inward).
+    """Return pairs in which `trees` spread results outward and the reversed trees collect sums inward.
 
     mates: int32 per link of the trees' network: the opposite link
     """
@@ -72,8 +73,8 @@ def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTr
 
 
 WholeUnits = tuple[Integers, Integers]
-"""Whole units of the vector: int64 per link, the units that it carries; int64 per compute node, the units of the trees
-rooted there."""
+"""(int64 per link, int64 per compute node): whole units of the vector that the link carries, and that the trees rooted
+at the node carry."""
 
 
 def packed_trees(
@@ -82,7 +83,8 @@ def packed_trees(
     """Return trees on `topology` that carry all units, without edges to switches that forward nothing.
 
     Args:
-        relabelled: the network of `promoted(topology, …)`.
+        relabelled: `promoted(topology, switches)`, in which the switches that add or multicast are compute nodes.
+        whole: units per link and per root.
         highest_first: whether the first units of a root take its highest trees, instead of its lowest ones.
 
     Raises:
@@ -164,7 +166,7 @@ def schedule_of_pairs(
         tables.append(inward.routes)
         first = len(inward.routes)
     if not is_sum:
-        sums_end = height - (inward.root >= topology.compute_count)  # a switch forwards in the step of the last sums
+        sums_end = height - (inward.root >= topology.compute_count)  # a switch sends in the step of its last input
         first_unit = np.cumsum(outward.weight) - outward.weight
         start = np.maximum.reduceat(np.repeat(sums_end, inward.weight), first_unit)[outward.tree]
         parts.append(
@@ -182,7 +184,7 @@ def schedule_of_pairs(
     adds = np.concatenate([np.full(len(part[0]), part[4]) for part in parts])
     ranks, count = topology.compute_count, int(steps.max(initial=-1)) + 1
     order = np.argsort(steps, kind="stable")
-    unit = int(np.gcd.reduce(np.concatenate([lo, hi, [outward.units]])))  # the fewest chunks that suit all intervals
+    unit = int(np.gcd.reduce(np.concatenate([lo, hi, [outward.units]])))  # the largest unit that divides all intervals
     chunks, (row, *intervals) = split_over_shards(lo[order] // unit, hi[order] // unit, ranks, outward.units // unit)
     row = order[row]
     transfers = ColumnBounds(count, len(routes), ranks, chunks).pack((steps[row], route[row], *intervals, adds[row]))

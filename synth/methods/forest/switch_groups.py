@@ -22,7 +22,7 @@ Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
-    """Return int64 per node: hop count of a shortest path from any rank, or the node count if there is no path."""
+    """Return int64 per node: hop count from the nearest rank, or the number of nodes if no rank can reach it."""
     level = np.full(network.nodes, network.nodes, dtype=np.int64)
     level[: network.compute_count] = 0
     while True:
@@ -48,11 +48,11 @@ def fabrics(network: ForestNetwork) -> Ranks:
 
 
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
-    """Return the clusters of ranks below each fabric: (labels as rows [heights, nodes], row of each fabric).
+    """Return the clusters of ranks below each fabric: (int32[heights, nodes]: cluster labels, row of each fabric).
 
-    A fabric is a connected component of switches. Direct arcs between ranks are below every fabric. Fabrics are ordered
-    by their switches' hops from ranks, then by the number of ranks that they reach, then by arc width, widest first.
-    Similar numbers count as equal, so a rail that lacks a rank is not below the other rails.
+    A fabric is a connected component of switches. Its height is given by its switches' hops from ranks, then by the
+    number of ranks that it reaches, then by arc width, widest first. Similar numbers count as equal, so a rail that
+    lacks a rank is not below the other rails. Direct arcs between ranks are below every fabric.
     """
     count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

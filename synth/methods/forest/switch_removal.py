@@ -1,10 +1,10 @@
 """Removes switches without loss: a complete fabric at a time with one test, or switch by switch if that fails.
 
-Splitting off replaces a path through switches by a single arc between its ends, and records the path. Theorems 7 and 8
-of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows. Here, all pairs
-in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the next proposal,
-and after a few failures the longest feasible prefix is kept. By theorem 7, some pair is always possible as long as all
-switches have as much capacity in as out, so the final network has room for as many trees.
+Splitting off replaces a path through switches by a single arc between its ends, and records the path. The algorithm of
+the bandwidth-optimal pipeline paper (theorems 7 and 8) splits off one pair of arcs at a time, after 2 N maximum flows.
+Here, all pairs in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
+next proposal, and after a few failures the longest feasible prefix is kept. By theorem 7, some pair is always possible
+as long as all switches have as much capacity in as out, so the final network has room for as many trees.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Sets = NDArray[np.bool_]
 
 
 class CutTable(NamedTuple):
-    """Cuts for the kernels: sets of nodes and their slack, by which the capacity into the set may decrease.
+    """Cuts for the kernels. Slack is the amount by which the capacity into a cut's sink side may decrease.
 
     sides: uint64[nodes, words]: bit i of a node says whether the node is on the sink side of cut i
     slack: int64 per cut: capacity into the sink side minus the supply outside
@@ -217,7 +217,7 @@ class _Removal:
         self.sets = np.zeros((0, network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop switches that no tree can use, or all if they are not needed. Return whether switches are left."""
+        """Drop switches that no tree can use, or all switches if none is needed. Return whether any are left."""
         network = self.split.network
         while True:
             entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)

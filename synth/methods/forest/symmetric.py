@@ -48,7 +48,7 @@ Table = NDArray[np.int64]
 
 
 class BaseRows(NamedTuple):
-    """The rows of a base schedule, as int64 columns like those of `Transfers`. `route` is an index into `routes`."""
+    """Transfers of the first block's data; symmetries map them to all others. Int64 columns as in `Transfers`."""
 
     step: Integers
     route: Integers
@@ -63,7 +63,7 @@ class BaseRows(NamedTuple):
         return int(self.step.max(initial=-1)) + 1
 
     def loads(self, topology: Topology) -> Integers:
-        """Return int64 per link: units of data of all rows. O(hops of all rows)."""
+        """Return int64 per link: units of data that all rows send over the link. O(hops of all rows)."""
         of_route = np.zeros(len(self.routes), dtype=np.int64)
         np.add.at(of_route, self.route, self.hi - self.lo)
         loads = np.zeros(len(topology.links), dtype=np.int64)
@@ -75,8 +75,9 @@ class BaseRows(NamedTuple):
 class _Side:
     """Each rank's path to one of its two switches, possibly through a NIC, and the path back.
 
-    up, down: int64[ranks, links of the path];  switch: int64 per rank
-    room: number of rank 0's messages that these links can carry in addition to all other ranks' messages
+    up, down: int64[ranks, hops]: links from the rank to the switch, and back
+    switch:   int64 per rank: the switch at the end of its path
+    room:     number of messages with rank 0's data that these links can carry if all other ranks send as many
     """
 
     up: Integers
@@ -90,11 +91,11 @@ class _Side:
 
 
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return the rows of rank 0's k trees within `carried` trees per link, or None if none fit or ranks differ.
+    """Return the transfers of rank 0's k trees within `carried` trees per link, or None if none fit or ranks differ.
 
-    The root sends its data to its own box. From there, the data go to ranks at the same places in every other box: to
-    enough ranks that links inside the box can bring the data to the rest. These ranks take turns in doing so.
-    O(links log links + ranks).
+    Rank 0 sends its data to all ranks of its box. Some of them send the data to the ranks with the same index in every
+    other box: to just as many as are needed so that links inside the box can bring the data to its other ranks. This
+    work is divided equally among the ranks that the data reach first. O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
         return None
@@ -115,8 +116,8 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
     times = len(moves.translations) // moves.sizes[moves.orbit]
     sides = []
     for link in np.flatnonzero((links.src == 0) & (links.dst != 0)).tolist():
-        # The path from `link` to the first node with more than two links. If there is no such node, the path leads to
-        # the only other rank, and its first half counts.
+        # The path from `link` to the first node with more than two links, which is the switch. If there is no such
+        # node, the path ends at another rank, and the node in its middle is the switch.
         path: list[int] = [link]
         while (node := int(links.dst[path[-1]])) >= topology.compute_count:
             onward = np.flatnonzero(links.src == node)
@@ -138,7 +139,7 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:
-    """Return int64[boxes, ranks of a box], rank 0 first. Rows share an inner switch, columns share an outer one.
+    """Return int64[boxes, ranks of a box]: ranks, rank 0 first. A row shares an inner switch, a column an outer one.
 
     Returns None if the switches are not arranged in this way.
     """
@@ -157,13 +158,14 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
     """Return the rows of rank 0. `entries` is the number of times its data enter other boxes, summed over k trees."""
     boxes, width = places.shape
-    # entered[box, place]: number of trees (always the first ones) that enter there: all trees at a box's first places,
-    # and some trees at the next place.
+    # entered[box, place]: number of trees that enter the box at its rank with index `place`: all trees at the first
+    # places, and the first few trees at the next place.
     share, rest = divmod(entries, boxes - 1)
     of_box = share + (np.arange(boxes) <= rest)
     entered: Table = np.clip(of_box[:, None] - k * np.arange(width), 0, k)
     entered[0] = 0
-    # Places at rank 0's outer switch are entered from rank 0 in step 0, all others from the same place in its box.
+    # Ranks at rank 0's outer switch receive the data from rank 0 in step 0. All others receive them in step 1, from the
+    # rank at the same place in rank 0's box.
     later = np.where(outer.switch[places[0]] == outer.switch[0], 0, 1).astype(np.int64)
     others = places[0, 1:]
     nothing = np.zeros_like(others)
@@ -172,7 +174,7 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
     source = np.where(later[place] == 0, 0, places[0, place])
     links = outer.routes(source, places[box, place])
     parts.append((later[place], links, np.zeros_like(box), entered[box, place]))
-    # In other boxes, ranks that all trees have entered take turns in sending to ranks that some trees have not entered.
+    # In other boxes, the ranks that receive all trees from outside send the missing trees to the other ranks, in turn.
     box, place = np.nonzero(entered < k)
     box, place = box[box > 0], place[box > 0]
     server = place % (entered == k).sum(axis=1)[box]
@@ -235,7 +237,7 @@ def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
 
 
 def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]]:
-    """Yield sets of known symmetries that generate translations, large sets first."""
+    """Yield (numbers of known symmetries, the translations that they generate), the largest sets first."""
     known = [index for index, move in enumerate(topology.automorphisms) if is_automorphism(topology, move)]
     sets = [tuple(known)] if known else []
     if 1 < len(known) <= MAX_GENERATORS:
@@ -243,7 +245,7 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
     for generators in sets:
         try:
             yield generators, Translations.of(topology, generators)
-        except InvalidInput:  # these symmetries do not commute, or leave a rank in place
+        except InvalidInput:  # these symmetries do not commute, or map a rank to itself
             continue
 
 
@@ -274,7 +276,7 @@ def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Inte
 
 
 def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return rows for the roots in the first block, k trees each, within `carried` trees per link, or None if none fit.
+    """Return transfers of k trees per root in the first block, within `carried` trees per link, or None if none fit.
 
     Each root's data enter every other block at one rank (`enter_blocks`), which sends them along trees in its block.
     """
@@ -299,7 +301,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     inside = _block_trees(topology, owner, room[moves.orbit], k * np.diff(offsets))
     if inside is None:
         return None
-    # Of the units that a rank spreads, i * k to (i + 1) * k - 1 are the data of its arrival i.
+    # A rank spreads k units per root whose data arrived there: units i * k to (i + 1) * k - 1 belong to arrival i.
     first = inside.lo.astype(np.int64) // k
     times = (inside.hi.astype(np.int64) - 1) // k - first + 1
     row = np.repeat(np.arange(len(first)), times)
@@ -385,7 +387,7 @@ def enter_blocks(
     """
     translations, links = moves.translations, topology.links
     room = carried[np.unique(moves.orbit, return_index=True)[1]].astype(np.int64)
-    times = (len(translations) // moves.sizes).astype(np.int64)  # how often the images of one message use a link
+    times = (len(translations) // moves.sizes).astype(np.int64)  # how often a message's images use a link
     inside = (owner[links.src] == owner[links.dst]) & (owner[links.src] >= 0)
     length = np.where(inside, 1, 2).astype(np.int32)
     network = (links.incoming_offsets(topology.node_count), links.src, length, topology.compute_count)

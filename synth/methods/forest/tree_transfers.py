@@ -1,6 +1,6 @@
 """Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
 
-Arcs of the network without switches become paths of physical links. No link carries more trees than it has room for.
+Arcs of the network without switches become paths of physical links. No link carries more trees than its capacity.
 """
 
 from dataclasses import dataclass
@@ -47,8 +47,8 @@ class TreeTransfers:
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
     """Return the transfers of `trees` over the links of `topology`. O(links + trees * ranks + hops of all paths).
 
-    A root's trees take its units in order. If an arc stands for several paths, they are used in order, and a transfer
-    of several units may be divided. No link gets more trees than `carried`.
+    A root's units are assigned to its trees in order. If an arc represents several paths, they are used in order, and a
+    transfer of several units may be divided. No link carries more trees than `carried`.
 
     split: `network_of_links(topology, carried, ...)` after removing its switches; `trees` are trees of `split.network`
     """
@@ -98,7 +98,7 @@ def split_over_shards(
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return (table of the used paths, route of each row). `used`: piece that each row uses."""
+    """Return (table of the paths in use, route of each row). used: index in `paths` of the piece that each row uses"""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)

@@ -6,7 +6,7 @@ Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "t
 Bucket: rings along one dimension after another; on each line, every position passes partial sums on to the next.
 Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4, 5.2.
 
-Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that suits tori: peers
+Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that fits tori: peers
 are at distance 1, 2, 4, …, and each halving step moves half as many blocks as the previous step. Sources: Thakur,
 Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
@@ -65,9 +65,9 @@ def swing_peers(size: int) -> list[Positions]:
 def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions.
 
-    It takes ceil(log2 n) steps; n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last
-    position does not swing: in every step, it exchanges about half of the remaining blocks directly with the positions
-    to which they belong (section 3.2, figure 4). O(size^2).
+    It takes ceil(log2 n) steps; n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last position has
+    no peers: in every step, it exchanges about half of the remaining blocks directly with the positions to which they
+    belong (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
@@ -140,9 +140,10 @@ def bucket(
     two share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps, in which shorter dimensions
     send their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
 
-    Otherwise, each moves on immediately, which takes the sum of size - 1 steps; if sizes differ, they share links with
-    slower collectives. This is the baseline that the BFB papers call the traditional torus schedule. Source: Zhao et
-    al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.3.
+    Otherwise, each collective moves on immediately, so a reduce_scatter takes the sum of size - 1 over all dimensions;
+    if sizes differ, collectives share links with slower ones. This is the baseline that the BFB papers call the
+    traditional torus schedule. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
+    Communications", section 5.3.
     """
     method = "bucket" if synchronised else "traditional-torus"
     require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
@@ -161,9 +162,9 @@ def doubling_peers(size: int) -> list[Positions]:
 def halving_line(size: int, returns: bool) -> LineReduceScatter:
     """Return the recursive-halving reduce_scatter on a line of `size` >= 2 positions.
 
-    If size is not a power of two, and p' is the largest power below it, each position from p' on first sends everything
-    to the position p' before it, which then acts for both. With `returns`, that position returns the block in a last
-    step; otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
+    If size is not a power of two, and p' is the largest power below it, each position a >= p' first sends everything to
+    position a - p', which then handles the blocks of both. With `returns`, position a - p' finally sends block a to its
+    owner; otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
 
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.

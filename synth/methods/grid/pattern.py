@@ -27,7 +27,7 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two tables with a shortest path for each pair of nodes. If a pair has only one, both tables contain it.
+    """Return two tables with a shortest path for each pair of nodes: the same path if a pair has only one.
 
     If several links lead nearer to dst, the first path uses the link with index dst modulo their number, which spreads
     destinations over equally short paths like static routing on fat trees. The second path uses the next link.
@@ -101,7 +101,7 @@ def _routes(parts: list[NDArray[np.int64]], pairs: int) -> Routes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorusLinks:
-    """The links of a torus of `shape`: `forward[d][r]`, `backward[d][r]` are rank r's links along dimension d."""
+    """The links of a torus of `shape`. Rank r's links along dimension d are `forward[d][r]` and `backward[d][r]`."""
 
     shape: tuple[int, ...]
     forward: tuple[NDArray[np.int64], ...]
@@ -329,7 +329,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """Number of equal units of a subcollective's data: pieces, or half pieces if messages use two routes."""
+        """Number of equal parts of a subcollective's data: pieces, or half pieces if messages use two routes."""
         return self._pieces * (2 if self._pairs.splits else 1)
 
     @cached_property
@@ -340,14 +340,14 @@ class CollectivePattern:
         return (part for _, part in self._numbered(step))
 
     def _numbered(self, step: int) -> Iterator[tuple[int, SendStep]]:
-        """Yield (number, step) of all subcollectives that have not ended before `step`."""
+        """Yield (number, its step `step`) for all subcollectives that have so many steps."""
         return ((index, part[step]) for index, part in enumerate(self.subcollectives) if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:
         return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield the transfer columns of `step`, which gets step number `number` in the schedule."""
+        """Yield the transfer columns of `step`. `number` is its number in the schedule, which has no empty steps."""
         for index, part in self._numbered(step):
             pieces, position = len(self.subcollectives) * part.pieces, index * part.pieces + part.piece
             lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces

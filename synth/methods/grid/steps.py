@@ -27,9 +27,9 @@ _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
 def grid_shape(topology: Topology) -> tuple[int, ...]:
     """Return the sizes of the grid in which the N ranks are numbered. The last dimension varies fastest.
 
-    Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, and functions that keep all their ranks (`scaled`,
-    `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are correct for
-    any shape, but a shape that does not fit makes them slower.
+    Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, also inside topology functions that keep all ranks
+    (`scaled`, `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are
+    correct for any shape, but slower if neighbours in the grid are not neighbours in the network.
     """
     ranks = topology.compute_count
     try:
@@ -79,7 +79,8 @@ class LineReduceScatter:
 
     Every position starts with a contribution to every block and sends its partial sum of a block at most once. The only
     position that never sends its partial sum of a block has the block's complete sum in the end.
-    handed_on: int32[position, block]: step in which the position sends the block, `len(steps)` if it never does
+    handed_on: int32[position, block]: step in which the position sends its partial sum of the block; `len(steps)` for
+        never
     """
 
     size: int
@@ -260,7 +261,7 @@ def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn
 
 @dataclass(frozen=True, slots=True)
 class _GridStep:
-    """A turn on a grid, after the lines of each dimension d have run `done[d]` steps."""
+    """A step on a grid (`turn`), before which the lines of each dimension d have run `done[d]` steps."""
 
     lines: Sequence[LineReduceScatter]
     turn: Turn
@@ -408,9 +409,9 @@ def grid_collectives(
     """Return the subcollectives of `collective`, all derived from reduce_scatters (Swing paper, section 4.1).
 
     With `all_ports`, one subcollective starts in each dimension, and each has a mirror image in the opposite direction
-    (unless all of the grid's sizes are 2). Otherwise, a single one starts in the first dimension. An allgather is the
-    reduce_scatter backwards, and an allreduce is both in sequence. A reduce sends the complete vector along the tree of
-    the root's shard, and a broadcast is this reduce backwards.
+    (unless all of the grid's sizes are 2). Otherwise, a single subcollective starts in the first dimension. An
+    allgather is the reduce_scatter backwards, and an allreduce is both in sequence. A reduce sends the complete vector
+    along the tree of the root's shard, and a broadcast is this reduce backwards.
 
     Raises:
         InvalidInput: for an alltoall.
