@@ -49,10 +49,10 @@ OPEN_MPI = "Open MPI"
 
 @dataclass(frozen=True, slots=True)
 class MpichLauncher:
-    """Options of MPICH's launcher Hydra or of one derived from it, except the number of ranks.
+    """Builds options (all except the number of ranks) for MPICH's launcher Hydra, or for a launcher derived from it.
 
     version:            version of this MPI; empty if it is unknown
-    fabric_environment: variables that keep messages on a fabric's links
+    fabric_environment: environment variables that make messages use only a fabric's links
     """
 
     version: str = ""
@@ -85,7 +85,7 @@ class MpichLauncher:
 
 
 class OpenMpiLauncher(MpichLauncher):
-    """Open MPI's mpirun, from 5.0 on."""
+    """Builds options for Open MPI's mpirun, version 5.0 or later."""
 
     name: ClassVar[str] = OPEN_MPI
     fabric_environment: ClassVar[Mapping[str, str]] = {
@@ -122,7 +122,7 @@ def find_mpiexec() -> str:
 
 @cache
 def mpi_launcher(mpiexec: str) -> MpichLauncher:
-    """Return the launcher that `mpiexec` is: Open MPI's if its output names it, else MPICH's or a derived one."""
+    """Return the options for the launcher `mpiexec`: Open MPI's if its output says so, else MPICH's."""
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -149,9 +149,9 @@ class RankHosts:
 def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
     """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` accepts.
 
-    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, fewer hosts share the ranks
-    in blocks; without hosts, all nodes of the job do. Raises InvalidInput if they cannot share the ranks evenly, or if
-    the file of hosts cannot be read.
+    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, fewer hosts (or, without
+    `hosts`, all nodes of the job) get consecutive blocks of ranks. Raises InvalidInput if the blocks would differ in
+    size, or if the file of hosts cannot be read.
     """
     if hosts is None and not in_slurm_job():
         return RankHosts(None)
@@ -208,8 +208,8 @@ class MpiLaunch:
     script:      content of the file that the command names as `SCRIPT`; empty if there is none
     facts:       description for a measurement's environment
     is_here:     whether the ranks are processes on this machine
-    hosts:       each rank's host, if it is known before the start
-    in_steps:    whether the launcher starts Slurm job steps, which must be ended too
+    hosts:       each rank's host if it is known before the start, else empty
+    in_steps:    whether the launcher starts Slurm job steps, which must be ended separately
     """
 
     argv: tuple[str, ...]
@@ -265,7 +265,7 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
 
 
 def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
-    """Return how to start a rank on every node of `fabric` such that all their messages use its links.
+    """Return how to start a rank on every node of `fabric` so that all messages use its links.
 
     The launcher runs on rank 0 and reaches the other nodes with a script that takes options, an address and a command,
     like ssh.
@@ -287,7 +287,7 @@ def start_launch(
 ) -> LocalProcess:
     """Start the launcher. words, variables: additional arguments and environment variables for the ranks
 
-    The caller must also end all processes that the launcher starts.
+    The caller must end the launcher and all processes that it starts.
     """
     command = f"exec {shlex.join((*launch.argv, *words))}".replace(SCRIPT, '"$PWD/launcher"')
     if launch.is_here:  # put MPI's temporary files where they are always removed
@@ -304,7 +304,7 @@ prints which rank died and with which code, and only then ends, so that the laun
 
 
 def rank_command(*argv: str) -> tuple[str, ...]:
-    """Return the command that runs `argv` as a rank, supervised by a shell."""
+    """Return a command that runs `argv` as a rank in a shell, which reports how the rank ended."""
     return ("/bin/sh", "-c", _SUPERVISE, "sh", *argv)
 
 

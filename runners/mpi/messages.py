@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NativeLibraries(NamedTuple):
-    """Shared libraries: the engine, and MPI messages for it (native/mpi_messages.h)."""
+    """Paths of shared libraries: the engine, and its transport over MPI messages (native/mpi_messages.h)."""
 
     engine: Path
     messages: Path
@@ -53,10 +53,10 @@ class _Mpi(ctypes.Structure):
 
 
 class MpiMessages:
-    """Carries the engine's messages over `communicator`, which nothing else may use; channels become MPI tags.
+    """Sends the engine's messages over `communicator`, which nothing else may use; channels become MPI tags.
 
-    most_bytes: largest MPI message; None for the best value for this MPI
-    address:    address of the chorale_messages, valid until `close`; close the engine first
+    most_bytes: size of the largest MPI message; None for the best value for this MPI
+    address:    address of the C struct chorale_messages, valid until `close`; close the engine first
     """
 
     def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int | None = None) -> None:

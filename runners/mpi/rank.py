@@ -18,7 +18,7 @@ from chorale.synth.collective import Collective, CollectiveName
 
 
 def run_collective(communicator: MPI.Comm, collective: Collective, input_vector: Vector, output_vector: Vector) -> None:
-    """Run `collective` out of place with the MPI call of that name. Broadcasts work in place, as MPI defines them."""
+    """Run `collective` out of place with the MPI call of that name. Broadcasts are in place, as MPI requires."""
     root = collective.root or 0
     match collective.name:
         case CollectiveName.ALLREDUCE:
@@ -38,7 +38,7 @@ def run_collective(communicator: MPI.Comm, collective: Collective, input_vector:
 
 
 def _bytes(vector: Vector) -> list[Any]:
-    """Return `vector` as a buffer of bytes for calls that only move data, because MPI lacks some element types."""
+    """Return `vector` as a buffer of bytes for calls that only move data: MPI lacks some element types."""
     return [vector.view(np.uint8), MPI.BYTE]
 
 

@@ -61,7 +61,7 @@ class MpiRanks(StartedRanks):
                 process.kill()
 
     def _death(self, otherwise: str = "", rank: int | None = None) -> RunStopped:
-        """Return the failure to report after a rank's death. If a signal killed a rank, it caused the other deaths.
+        """Return the failure to report after a rank's death. A rank killed by a signal is named as the cause.
 
         otherwise, rank: reason and rank to report if the output of the ranks' shells does not show a death
         """
@@ -115,7 +115,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
         self._transport = (transport, interface)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return `mpi`, the plain MPI call, for which MPI itself chooses the algorithm."""
+        """Return `mpi`: the plain MPI call, in which MPI chooses the algorithm."""
         return ("mpi",)
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:

@@ -29,9 +29,9 @@ PART = "$CHORALE_PART"
 class Runtime:
     """A library with NCCL's interface that executes programs of one target.
 
-    target:    target name, see `chorale.synth.targets.registry`
-    enabling:  variables that make it execute a job's program
-    disabling: variables that restrict it to its own algorithms, used instead of `enabling`
+    target:    name of the program format, see `chorale.synth.targets.registry`
+    enabling:  environment variables that make it execute a job's program
+    disabling: environment variables that restrict it to its own algorithms, used instead of `enabling`
     subsystems: value of NCCL_DEBUG_SUBSYS with which the log shows whether a program was loaded and run
     loaded, scheduled: regular expressions for the lines logged when a rank has loaded programs, and when a program has
                        executed a call (None if calls are not logged)
@@ -234,7 +234,7 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
 
 
 def size_progressions(sizes_bytes: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Split `sizes_bytes` greedily into few series for one command line each; return them with their factors.
+    """Split `sizes_bytes` greedily into a few series, for one test command each; return (series, factor) pairs.
 
     Each size of a series is its factor times the previous one. Series are sorted by their smallest sizes.
     """
@@ -266,7 +266,9 @@ ITERATIONS, WARM_UP, PROOF_ITERATIONS = 50, 20, 2
 
 
 def perf_command(program: Program, options: JobOptions, sizes_bytes: Sequence[int], factor: int) -> list[str]:
-    """Return one rank's test command without `-n` and `-w`: one GPU per process, one check, mean time over ranks."""
+    """Return one rank's test command without `-n` and `-w`. It uses one GPU, checks results once and prints the mean
+    time over ranks.
+    """
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]
     command = [name if options.tests_folder is None else f"{options.tests_folder}/{name}"]
@@ -290,7 +292,7 @@ LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
-    """Return a mode's environment variables; values may contain `JOB`, `PART` and `LIBRARY_PATH_SUFFIX`.
+    """Return the environment variables of a launch in `mode`; values may contain `JOB`, `PART`, `LIBRARY_PATH_SUFFIX`.
 
     Channels are set for programs only; the library keeps its defaults.
     """
@@ -309,7 +311,7 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
 
 
 def program_settings(program: Program, runtime: Runtime, buffer_bytes: int | None) -> dict[str, str]:
-    """Return the variables that a program needs in addition to `enabling`.
+    """Return the environment variables that a program needs in addition to `runtime.enabling`.
 
     buffer_bytes: size of each connection's buffer; None for the runtime's default
     """
@@ -319,5 +321,5 @@ def program_settings(program: Program, runtime: Runtime, buffer_bytes: int | Non
     if runtime.needs_channels:
         settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
     if runtime is MSCCL and program.protocol == "LL128":
-        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # on some GPUs, LL128 is off unless it is named
+        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # some GPUs only use LL128 if it is named here
     return settings

@@ -45,7 +45,9 @@ fi"""
 
 
 def batch_script(ranks: int, options: JobOptions) -> str:
-    """Return the script for sbatch, which runs first the proof, then the library and the program alternately."""
+    """Return the script for sbatch. It runs the program once with a log as proof that the runtime executes it, then
+    times the library and the program alternately.
+    """
     per_node = gpus_per_node(ranks, options.hosts, options.gpus_per_node)
     nodes = [f"--nodelist={','.join(options.hosts)}"] if options.hosts else []
     requests = [
@@ -112,7 +114,7 @@ Compare medians over the turns, size by size: the column `time` of the placement
 
 
 def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
-    """Return the README's checks that the program ran: a runtime that rejects it silently uses its own algorithm."""
+    """Return the README's section on checking that the program ran and did not silently fall back to the library."""
     ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
     other = "out-of-place" if program.in_place else "in-place"
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")

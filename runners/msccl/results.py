@@ -32,7 +32,7 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a table. size_bytes: as the test program counts it; root: -1 or None if the collective has no root"""
+    """A row of a test program's table. size_bytes: as printed; root: -1 or None if the collective has no root"""
 
     size_bytes: int
     redop: str
@@ -140,7 +140,7 @@ def parse_output(text: str) -> LaunchOutput:
 
 
 def _rows(text: str) -> Iterator[TableRow]:
-    """Yield the rows whose last line is complete, because the last number of an incomplete line may be cut off."""
+    """Yield the rows that end with a line break: otherwise the last number may be cut off."""
     begun = ""
     for line in text.split("\n")[:-1]:
         for whole in (line, f"{begun} {line}") if begun else (line,):
@@ -162,7 +162,7 @@ _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
 
 def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> str | None:
-    """Return the evidence in a proof's logs that the program did not run, or None if they show that it ran.
+    """Return what in the logs of a launch shows that the program did not run, or None if they show that it ran.
 
     logs:  log of each process, with the subsystems of `runtime`
     calls: minimum number of calls that the program must have executed on each rank

@@ -38,11 +38,11 @@ _PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_sc
 class MscclRunner(GpuRunner[MscclConfig]):
     """Implements `Runner` on a library with NCCL's interface that executes MSCCL programs.
 
-    Each program has its own processes, in which the library loads it. Before it is timed, processes with a log show
-    whether the runtime executed it at every size; if it did not, the result is a RunFailure of kind `rejected`,
-    regardless of times. If a runtime logs no calls, times equal to the library's at every size count as a fallback too,
-    unless an earlier request for the same program had other times. Buffers are set for programs only; the library keeps
-    its defaults.
+    Each program has its own processes, in which the library loads it. Before it is timed, it runs in processes with
+    logging, which shows whether the runtime executed it at every size; if not, the result is a RunFailure of kind
+    `rejected`. If a runtime logs no calls, times equal to the library's at every size count as a fallback too, unless
+    an earlier request for the same program had other times. Buffers are set for programs only; the library keeps its
+    defaults.
     """
 
     name = "msccl"
@@ -52,7 +52,7 @@ class MscclRunner(GpuRunner[MscclConfig]):
         self._seen: set[object] = set()  # programs that ran, judging by their times at some sizes
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the library's own choice, and its algorithms that can be forced."""
+        """Return the name of the library's own choice, and of each algorithm that it can be forced to use."""
         return (OWN_CHOICE, *_PINNED_FOR.get(collective, ()))
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:

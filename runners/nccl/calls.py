@@ -1,4 +1,4 @@
-"""NCCL's C interface through ctypes: communicators with separate settings, and calls. RCCL has the same interface."""
+"""NCCL's C interface through ctypes: communicators with their own settings, and collectives. RCCL's is the same."""
 
 import ctypes
 import os
@@ -146,7 +146,7 @@ class Nccl:
 
     def _config(self, settings: LibrarySettings | None) -> _Config:
         major, minor = self.version
-        size = _Config.split_share.offset  # size of the fields that this version knows
+        size = _Config.split_share.offset  # size of the fields that this version has
         if minor >= 18:
             size = ctypes.sizeof(_Config) if minor >= 27 else _Config.traffic_class.offset
         fields = dict.fromkeys(
@@ -160,7 +160,7 @@ class Nccl:
         return _Config(size=size, magic=_MAGIC, version=major * 10000 + minor * 100, net_name=None, name=None, **fields)
 
     def call_config(self, settings: LibrarySettings) -> object:
-        """Return the configuration for calls with `settings`. If the library cannot follow it, it logs this and
+        """Return the configuration for calls with `settings`. If the library cannot apply it, it logs this and
         chooses the algorithm itself."""
         unset = dict.fromkeys(("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "CTAPolicy"), _UNDEFINED)
         fields = {name: one.encode() if isinstance(one, str) else one for name, one in call_config(settings).items()}

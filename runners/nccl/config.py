@@ -72,7 +72,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
         return {name: getattr(self, name, None) for name in names}
 
     def own_variables(self) -> dict[str, str]:
-        """Return variables that all processes need, in addition to `variables`."""
+        """Return environment variables that all ranks need, in addition to the option `variables`."""
         return {}
 
     def for_network(self, topology: Topology) -> Self:
@@ -83,7 +83,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return a GPU per rank on a node; no GPU if Ray lends nodes for each measurement, or if `memory` is host."""
+        """Return a GPU per rank on a node, or no GPU if Ray reserves nodes for each measurement or `memory` is host."""
         node = request.node
         if self.launcher == "ray":
             return ResourceRequest(node.cpus, patience_s=node.patience_s)

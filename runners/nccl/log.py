@@ -95,12 +95,11 @@ def variables_read(lines: Iterable[str]) -> dict[str, str]:
 def not_applied(
     settings: LibrarySettings, collective: CollectiveName, sizes_bytes: Sequence[int], logs: Sequence[Sequence[str]]
 ) -> str | None:
-    """Return None if the log shows that the calls ran with `settings`, otherwise the reason in one line.
+    """Return None if the logs show that the calls ran with `settings`, otherwise a line that says what differs.
 
     sizes_bytes: sizes as the library counts them; logs: for each size, one call's lines
 
-    The number of CTAs in `settings` is a maximum, because the library uses fewer for small sizes. At least one size
-    must reach it.
+    The library may use fewer CTAs for small sizes than `settings` say, but at least one size must use all of them.
     """
     reached = settings.ctas is None
     for size_bytes, lines in zip(sizes_bytes, logs, strict=True):
@@ -127,5 +126,5 @@ def not_applied(
                 return f"{call} ran at {size_bytes} bytes, more than {settings.ctas}"
             reached = reached or call.channels == settings.ctas
         elif call.channels is None:
-            reached = True  # this version does not log it
+            reached = True  # this version does not log the number
     return None if reached else f"fewer than {settings.ctas} channels ran at every size"

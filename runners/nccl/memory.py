@@ -1,4 +1,4 @@
-"""Memory for a rank's vectors, and operations on it apart from the library's calls: copies, sums and timing.
+"""Memory for a rank's vectors, and operations that do not need the library: copies, sums and timing.
 
 On a GPU these are functions of the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
 memory is for libraries that replace NCCL on machines without a GPU.
@@ -86,7 +86,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """GPU number `index`, with the methods of `HostDevice`. prefix: prefix of function names, cuda or hip"""
+    """GPU number `index`, with the methods of `HostDevice`. prefix: of the runtime's function names, cuda or hip"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix
@@ -185,7 +185,7 @@ RankDevice = HostDevice | GpuDevice
 
 
 class _CudaArray:
-    """GPU memory in the form that torch accepts as a tensor."""
+    """GPU memory with the attribute from which torch makes a tensor."""
 
     def __init__(self, address: int, elements: int, kind: str) -> None:
         self.__cuda_array_interface__ = {

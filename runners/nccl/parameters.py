@@ -29,7 +29,7 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 @dataclass(frozen=True, slots=True)
 class NcclAlgorithm:
-    """An algorithm of the library. name: name in tuner files
+    """An algorithm of the library. name: name in tuner files; since: first NCCL version that has it
 
     collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
     """
@@ -147,7 +147,7 @@ def _faults(
 
 
 def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
-    """Return the environment variables that `settings` require from the start of a process; {} if there are none."""
+    """Return the environment variables that a process needs from its start to apply `settings`; {} without any."""
     if settings is None:
         return {}
     found = {}
@@ -161,8 +161,8 @@ def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
 def call_config(settings: LibrarySettings) -> dict[str, str | int]:
     """Return the fields of ncclCollConfig_t that configure a call with `settings`.
 
-    `algSelection` uses the names in NCCL's src/config/algorithm_registry.cc. A name selects all algorithms that begin
-    with it, so LL must exclude LL128.
+    `algSelection` has the names in NCCL's src/config/algorithm_registry.cc. A name selects all algorithms that begin
+    with it, so a selection of LL excludes LL128 explicitly.
     """
     name = {"nvls_tree": "NVLSTREE", SYMMETRIC: "SYMK"}.get(settings.algorithm, settings.algorithm.upper())
     selection = name if settings.protocol is None else f"{name}_{settings.protocol.upper()}"

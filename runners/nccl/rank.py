@@ -1,5 +1,5 @@
-"""One rank's process over NCCL. The library's collectives run on a communicator with their settings; programs run as
-rounds of sends and receives on a communicator without settings."""
+"""The process of one rank of the nccl runner. The library's collectives run on a communicator with their settings;
+programs run as rounds of sends and receives on a communicator without settings."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class NcclPart:
 
     @property
     def process(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Program and environment variables, which the library reads only once per process. Parts that differ in them
-        need separate processes."""
+        """The program's text and the environment variables. The library reads both only once per process, so parts
+        that differ in them need separate processes."""
         return self.program, tuple(sorted({**process_variables(self.settings), **dict(self.variables)}.items()))
 
     @property
@@ -236,9 +236,9 @@ class NcclParts:
 class NcclRank(SocketRank[NcclParts]):
     """One rank of the nccl runner. Commands in addition to those of every rank:
 
-    ids    number of new communicators             -> their ids, from rank 0
+    ids    number of new communicators             -> their ids (rank 0 only)
     load   the parts and the ids                   -> loaded
-    log                                            -> its lines since the last time
+    log                                            -> lines logged since the last such command
     """
 
     def __init__(self, control: FramedSocket, library: Nccl, parts: NcclParts, rank: int) -> None:

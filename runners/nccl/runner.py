@@ -1,4 +1,4 @@
-"""NcclRunner: times programs and NCCL or RCCL settings alternately; the log proves that settings were used."""
+"""NcclRunner: times programs and NCCL or RCCL settings alternately; checks in the log that settings were used."""
 
 import json
 import shlex
@@ -50,7 +50,7 @@ class NcclRanks(StreamRanks):
     logging.
 
     hosts:     function that returns the hosts of ranks that this process starts one by one
-    joined:    texts of all settings that already have a communicator
+    joined:    settings, as text, that already have a communicator
     variables: environment variables that rank 0 has read, according to the log lines that were fetched
     """
 
@@ -154,8 +154,8 @@ Variant = Sequence[NcclPart]
 
 
 class NcclGroups:
-    """Implements `RankGroup` with several sets of ranks. The library reads some variables only once per process, so
-    settings with different variables need different processes. Logging slows calls, so logged calls have their own set.
+    """Implements `RankGroup` with several sets of rank processes. The library reads some variables once per process, so
+    settings with different variables need different sets. Logging slows calls, so logged calls have their own set.
     """
 
     def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:
@@ -184,7 +184,7 @@ class NcclGroups:
         return self._current
 
     def _hosts(self) -> tuple[Sequence[Host], str]:
-        """Return the hosts of all sets; on a Ray cluster, they hold their GPUs until `close`."""
+        """Return the hosts of all sets; on a Ray cluster, their GPUs stay reserved until `close`."""
         if self._config.launcher != "ray":
             return [LocalHost()], ""
         from chorale.runners.ray.hosts import RayHosts  # noqa: PLC0415 - Ray is slow to import
@@ -233,10 +233,11 @@ Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
 class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
-    """Base of runners for libraries with NCCL's interface. Each variant runs in processes with the variables it needs.
+    """Base of runners for libraries with NCCL's interface. A variant is a program or a library call with settings; it
+    runs in processes with the environment variables that it needs.
 
-    A repetition's time is the mean over `iterations` successive calls. The results of an extra call before them, on
-    separate memory, are checked.
+    A repetition's time is the mean over `iterations` successive calls. An additional call before them, on separate
+    memory, is checked but not timed.
     """
 
     def __init__(self, config: Config, node: ResourceRequest | None = None) -> None:
@@ -258,7 +259,7 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
 
     @abstractmethod
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Raise RunStopped if a log does not show that variants ran as intended."""
+        """Raise RunStopped unless logged calls show that the variants ran as intended."""
 
     def _logs(
         self, group: NcclGroups, request: RunRequest, variant: Variant, what: str, sizes: Sequence[int], deadline: float
@@ -337,7 +338,7 @@ class NcclRunner(GpuRunner[NcclConfig]):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Make one logged call with each setting at each size. Raises RunStopped if the log does not show its use."""
+        """Make one logged call with each setting at each size. Raises RunStopped unless the log shows its use."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]

@@ -1,4 +1,4 @@
-"""NCCL as PyTorch calls it: torch.distributed's collectives, with a process group for each setting."""
+"""Calls NCCL through PyTorch: torch.distributed's collectives, with a process group for each setting."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
-"""Download and install the necessary parts of oneCCL's packages: 20 MB instead of several gigabytes.
+"""Downloads and installs the necessary parts of oneCCL's packages: 20 MB instead of several gigabytes.
 
-`python -P -m chorale.runners.oneccl.install` installs them next to this Python.
+`python -P -m chorale.runners.oneccl.install` installs them in the folder of this Python installation.
 """
 
 import shutil
@@ -38,12 +38,12 @@ PARTS = (ARCHIVE, LIBFABRIC, TCP_PROVIDER)
 
 @dataclass(frozen=True, slots=True)
 class OneCclParts:
-    """Paths of the parts under `root`, laid out as in the packages."""
+    """Paths of oneCCL's parts under the folder `root`, which has the packages' layout."""
 
     root: Path
 
     def runtime_files(self) -> dict[str, bytes]:
-        """Return the files that a rank needs in addition to our libraries, by the names under which they are loaded."""
+        """Return oneCCL's files that a rank needs: name under which the file is loaded -> content."""
         libfabric = (self.root / LIBFABRIC).read_bytes()
         provider = (self.root / TCP_PROVIDER).read_bytes()
         return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": provider}
@@ -55,7 +55,7 @@ def install_folder() -> Path:
 
 
 def find_parts() -> OneCclParts:
-    """Return the parts, installed by `chorale.runners.oneccl.install` or by pip. Raises Unavailable without them."""
+    """Return the parts that this module or pip has installed. Raises Unavailable if there are none."""
     for root in (install_folder(), Path(sys.prefix)):
         config = root / INCLUDE / "oneapi" / "ccl" / "config.h"  # pip may have installed another version
         words = config.read_text().split() if config.exists() else []

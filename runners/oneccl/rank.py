@@ -1,4 +1,4 @@
-"""One rank's process over oneCCL, whose point-to-point calls carry the engine's messages."""
+"""The process of one rank of the oneccl runner. oneCCL's point-to-point calls transport the engine's messages."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class OneCcl:
-    """The library built from native/oneccl.cpp. address: address of the chorale_messages, set by `join`"""
+    """The library built from native/oneccl.cpp. address: address of its C struct chorale_messages, set by `join`"""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))

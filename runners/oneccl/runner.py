@@ -96,7 +96,7 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 
 
 class OneCclRanks(StartedRanks):
-    """A process on each host, in rank order, for one request only, because oneCCL reads its variables once per process.
+    """A process per rank for one request only, because oneCCL reads its environment variables once per process.
 
     argv:        each process's command, without its arguments
     files:       files for each process's working folder
@@ -195,7 +195,7 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else a cluster. Loopback has
             no network: times depend on this machine's memory and scheduler
 
-    A request's time limit starts when the ranks are connected. The one-time build of native code does not count.
+    A request's time limit starts when the ranks are connected; it does not include the one-time build of native code.
     """
 
     name = "oneccl"
@@ -224,7 +224,7 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
         elements, variables = library_sizes(request, programs[0].collective.name)
         start_limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(placement.hosts)
         files |= find_parts().runtime_files()
-        # The key is a new object, because the ranks are for this request only.
+        # The key is a new object, so that later requests do not reuse these ranks.
         ranks = self._group_for(object(), lambda: OneCclRanks(placement, RANK, files, variables, start_limit))
         more = {"store": ranks.hellos[0]["store"], "channels": max(program.channels for program in programs)}
         ranks.load_parts(programs, request.library, more, start_limit, "the ranks connected")

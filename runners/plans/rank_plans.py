@@ -37,7 +37,7 @@ INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
 
 @dataclass(frozen=True, slots=True)
 class WordsHead:
-    """The first words of an encoded plan, which determine a rank's state; see native/plan_core.hpp."""
+    """The first words of an encoded plan, from which the size of a rank's state follows; see native/plan_core.hpp."""
 
     slots: int
     halves: int
@@ -57,7 +57,7 @@ class WordsHead:
 
 
 def encode_plan(plan: ExecutionPlan, rank: int) -> array[int]:
-    """Return `rank`'s part as 64-bit integers. `plan` must be structurally sound. O(operations)."""
+    """Return `rank`'s part of a valid `plan` as 64-bit integers for the executor. O(operations)."""
     encoder, blocks = _Encoder(plan, rank), plan.ranks[rank].blocks
     head = encoder.head()
     table = len(head)
@@ -75,7 +75,7 @@ class _Encoder:
         self._plan, self._rank = plan, rank
         self._pieces = pieces_of_a_chunk(plan, 1)
         self._maker = MoveMaker(plan, self._pieces)
-        # Counters of memory channels come first, then those of ports, each with those that only the other end declares.
+        # Counters of memory channels come first, then those of ports, including channels that only the peer declares.
         self._counters: dict[Kind, int] = {}
         kinds: tuple[Kind, Kind] = ("memory", "port")
         for kind in kinds:
@@ -165,7 +165,8 @@ class _Encoder:
         if move.port is None:
             yield [_MOVE, *words]
             return
-        # No proxy serves ports: the block itself moves the data. What the thread that signals knows, all must know.
+        # There is no proxy thread for ports: the block moves the data itself. All its threads must have finished before
+        # one of them signals.
         yield from (_SYNC, [_MOVE, *words], _SYNC)
         if operation.action.signals:
             yield [_SIGNAL, *self._signalled(block, operation, operation.channels[move.port : move.port + 1])]
@@ -223,7 +224,7 @@ REASONS = (
 
 
 def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
-    """Return a line for each block that gave up, with block, step and what it waited for.
+    """Return a line for each block that timed out, with block, step and what it waited for.
 
     Args:
         record: A call's record, see native/plan_core.hpp.
@@ -278,7 +279,7 @@ class BoundPlan:
     def __init__(
         self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
     ) -> None:
-        """Bind the plan. bases: addresses of each rank's windows, then the windows' multicast addresses, or 0"""
+        """Bind the plan. bases: addresses of each rank's windows, then each window's multicast address (0: none)"""
         head = WordsHead.of(words)
         self.words = np.array(words, np.int64)
         self.state = np.array(head.state(), np.uint64)
@@ -314,7 +315,7 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
 class PlanBuffers:
     """Layout of the memory that a plan uses.
 
-    A piece is a chunk or, if several groups share each chunk, a group's part of it.
+    A piece is a chunk or, if several groups of blocks divide each chunk, one group's part of it.
 
     pieces:            number of pieces in the vector
     pieces_of_a_chunk: number of pieces per chunk
@@ -361,7 +362,7 @@ class _Context:
 class RankPlans:
     """Plans that are loaded on one rank. All ranks make the same calls in the same order.
 
-    Scratch, signals, packets and semaphores keep their contents between calls at one size.
+    Scratch, signals, packets and semaphores keep their contents between calls of the same size.
 
     memory: file descriptor of the memory that all ranks share
     """
@@ -437,7 +438,7 @@ IMPLEMENTED: dict[Kind, str] = {
 
 
 def plan_facts(plans: Iterable[ExecutionPlan]) -> Facts:
-    """Return how each kind of channel that `plans` use is implemented here; empty without plans."""
+    """Return, for a measurement's environment, how the kinds of channels in `plans` are implemented on CPUs."""
     blocks = (block for plan in plans for body in plan.ranks for block in body.blocks)
     used = {each.kind for block in blocks for each in block.every_operation() if each.action.moves or each.channels}
     return {f"{kind}_channels": text for kind, text in IMPLEMENTED.items() if kind in used}

@@ -1,4 +1,4 @@
-"""Command lines that start a process for each GPU (mpirun, mpiexec and srun), and checks of where ranks then run."""
+"""Command lines that start a process for each GPU (mpirun, mpiexec and srun), and checks of ranks' hosts."""
 
 from __future__ import annotations
 
@@ -47,16 +47,15 @@ def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int
 def launch_command(
     launcher: Launcher, ranks: int, hosts: Sequence[str], per_node: int | None, mpi: str = MPI_TYPE
 ) -> list[str]:
-    """Return a prefix with which a command runs once per rank, node by node in the order of `hosts`.
+    """Return the launcher's command line; followed by a command, it runs that once per rank, in the order of `hosts`.
 
     hosts:    empty for the current node or allocation
     per_node: ranks per node; None for the number of ranks on each of `hosts`
-    mpi:      kind that srun sets up, see `srun --mpi=list`
+    mpi:      process-management interface that srun offers to MPI, see `srun --mpi=list`
 
-    A shell must expand the variables in srun's command. srun's step may share resources with other steps of the job,
-    such as the one that runs this command. srun keeps the order of nodes only if it is given every rank's node.
-    Without `hosts`, srun would use all nodes of a larger allocation and the site's default distribution of ranks, so
-    the command specifies both.
+    A shell must expand the variables in srun's command. srun's step may share resources with other steps of the job.
+    srun keeps the order of nodes only if it is given every rank's node. Without `hosts`, the command specifies the
+    number of nodes and the distribution of ranks: otherwise srun would use all nodes and the site's default.
     """
     per_node = gpus_per_node(ranks, hosts, per_node)
     if launcher == "openmpi":
@@ -115,9 +114,8 @@ def this_host() -> RankHost:
 def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
     """Return a line that says which rank is on the wrong host; None if no rank is.
 
-    hosts:    the ranks' hosts as the user named them, `per_host` ranks on each; empty if only
-              the number per host matters
-    ranks:    the ranks' reports, as far as they have arrived
+    hosts: the ranks' hosts as the user named them, `per_host` ranks on each; empty to check only the number per host
+    ranks: host that each rank has reported; may lack ranks that have not reported yet
     """
     for rank, actual in sorted(ranks.items()):
         if hosts and not actual.is_called(hosts[rank // per_host]):

@@ -1,4 +1,4 @@
-"""Starts processes on hosts (the interfaces and their implementation for this machine), and observes their memory."""
+"""Interfaces for starting processes on hosts, their implementation for this machine, and processes' memory."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ class ProcessSpec:
     argv:        the command; `./name` runs one of `files`.
     environment: variables in addition to the host's environment.
     files:       file name -> content, written into the folder before the start; all files are executable.
-    grace_s:     time to end after SIGTERM before it is killed, for processes that must end other processes
-                 elsewhere.
-    after_kill:  called when the process was killed while it was running; may raise Unavailable.
+    grace_s:     time between SIGTERM and SIGKILL, for processes that must first end processes on other hosts.
+    after_kill:  called after the process was killed while it was running; may raise Unavailable.
 
-    What the process writes to its standard streams is in the files `STDOUT` and `STDERR` in the folder. Its
-    standard input is empty.
+    The process's standard output and error go to the files `STDOUT` and `STDERR` in the folder. Its standard input
+    is empty.
     """
 
     argv: tuple[str, ...]
@@ -55,7 +54,7 @@ class ProcessSpec:
 
 
 class ProcessHandle(Protocol):
-    """A started process. It is killed when the process that started it ends for whatever reason."""
+    """A started process. It is killed when the process that started it ends for any reason."""
 
     def poll(self) -> int | None:
         """Return the exit code as `subprocess` does: None while the process runs, -N if signal N killed it."""
@@ -75,7 +74,7 @@ class ProcessHandle(Protocol):
 
 
 class Host(Protocol):
-    """A place where processes can be started. `address` is the IP address at which processes elsewhere reach it."""
+    """A machine or namespace on which processes can be started. address: IP address at which other hosts reach it"""
 
     @property
     def address(self) -> str: ...
@@ -103,8 +102,8 @@ period, it first sends SIGTERM and waits."""
 
 
 def rank_environment() -> dict[str, str]:
-    """Return environment variables for Python ranks, which set our modules' path and limit each rank to one
-    thread, because there may be more ranks than cores.
+    """Return environment variables for Python ranks: the path of Chorale's modules, and one thread per library, because
+    there may be more ranks than cores.
     """
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -171,7 +170,7 @@ class LocalProcess:
         if self._process.stdin is None or self._process.stdin.closed:
             return
         was_running = self._process.poll() is None
-        # The guard lives as long as the pipe, so no other group can have this number yet.
+        # The guard process lives until the pipe is closed, so no other process group can have this id yet.
         with contextlib.suppress(ProcessLookupError):
             if self._spec.grace_s and was_running:
                 os.killpg(self.pid, signal.SIGTERM)
@@ -207,8 +206,8 @@ _PAGE_BYTES = resource.getpagesize()
 def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
-    Only pages that were written count. A limit on address space (RLIMIT_DATA) would also count reserved memory that is
-    never used, such as thread stacks and malloc arenas. How much is reserved depends on the machine's load, so small
+    Only pages that were written count. A limit on address space (RLIMIT_DATA) would also count memory that is reserved
+    but never used, such as thread stacks and malloc arenas. That amount depends on the machine's load, so small
     computations would fail at random.
     """
     try:

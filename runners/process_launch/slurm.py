@@ -1,4 +1,4 @@
-"""Slurm from inside a job: its nodes, its steps, and processes whose steps end with them."""
+"""Slurm from inside a job: finds the job's nodes, and starts launchers and ends the steps that they create."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def in_slurm_job() -> bool:
 
 
 def node_name() -> str:
-    """Return this node's name: Slurm's name within a job, else the machine's own."""
+    """Return this node's name: within a job the name that Slurm uses, else the machine's host name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def node_facts() -> dict[str, str]:
-    """Return facts to store with results: in a Slurm job this node's name, because Slurm chooses the nodes."""
+    """Return facts to store with results: in a Slurm job this node's name, since every job may get other nodes."""
     return {"nodes": node_name()} if in_slurm_job() else {}
 
 
@@ -157,10 +157,9 @@ def start_launcher(
 ) -> LocalProcess:
     """Start mpiexec, mpirun or srun with a shell command, in which "$PWD/launcher" is an executable with `script`.
 
-    in_steps: whether the launched processes are steps of this Slurm job, named by $CHORALE_STEP. They end with the
-              launcher: if srun were just killed, its step would keep running, and the next step would wait for the
-              nodes. So srun is first asked to end, and remaining steps are cancelled; `kill` raises Unavailable if
-              one does not end.
+    in_steps: whether the launched processes are steps of this Slurm job, named by $CHORALE_STEP. If srun were just
+              killed, its step would keep running, and the next step would wait for the nodes. So `kill` first sends
+              SIGTERM to srun, then cancels remaining steps; it raises Unavailable if a step does not end.
     """
     files = {"launcher": script.encode()}
     if not in_steps:

@@ -1,4 +1,4 @@
-"""Connects to Ray: to an existing cluster, or to a small new one on this machine. No other module does this."""
+"""Connects to an existing Ray cluster, or starts a small one on this machine. Only this module calls `ray.init`."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 
 
 class _SafeJob(JobConfig):
-    """Ray's settings for this process. Workers import no modules from the working folder unless this process does,
-    because the files there may belong to another user.
+    """Ray's job settings. Workers import modules from the working folder only if this process does too, because the
+    files there may belong to another user.
     """
 
     def _get_proto_job_config(self) -> Any:
@@ -97,7 +97,7 @@ class RayCluster:
             self._watch.check()
 
     def close(self) -> None:
-        """Stop the cluster if this object started it; leave it if this object joined it. Safe to call twice."""
+        """Stop the cluster if this object started it, otherwise only disconnect. Safe to call twice."""
         if (self.started or self._joined) and ray.is_initialized():
             ray.shutdown()
         if self._watch is not None:
@@ -112,7 +112,7 @@ class RayCluster:
 
 
 def _join(address: str) -> None:
-    if ":" in address and not head_answers(address, ANSWER_LIMIT_S):  # Ray would try for minutes
+    if ":" in address and not head_answers(address, ANSWER_LIMIT_S):  # otherwise Ray would try for minutes
         value = f"{address}: no answer in {ANSWER_LIMIT_S:.0f} s"
         raise Unavailable("the Ray cluster cannot be reached: {}", value, _ADDRESS_WAY_OUT)
     if address != NEWEST_LOCAL_CLUSTER:
@@ -172,7 +172,7 @@ bytes."""
 
 
 def secure_token() -> None:
-    """Create Ray's token file for this user only, before Ray creates a public one. Make an existing file private.
+    """Create Ray's token file for this user only; Ray would create a public one. Make an existing file private.
 
     If the home folder is not writable, the file is in this user's temporary folder. Does nothing if RAY_AUTH_TOKEN is
     set or Ray's mode uses no token.

@@ -18,7 +18,7 @@ _current: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {}
 
 
 def _call(map_id: str, shared: list[Any], task: Any) -> Any:
-    """Run a map's task. The reference to the shared value is in a list, so that Ray does not fetch it every time."""
+    """Run a task of `map`. The reference to the shared value is in a list, so that Ray does not fetch it every time."""
     if map_id not in _current:
         _current.clear()
         _current[map_id] = ray.get(shared[0])
@@ -27,7 +27,7 @@ def _call(map_id: str, shared: list[Any], task: Any) -> Any:
 
 
 class RayExecutor:
-    """Maps over Ray tasks with one CPU each, on a local or an existing cluster.
+    """Implements `Executor` with one Ray task of one CPU per call, on a local or an existing cluster.
 
     workers: number of tasks in flight; by default twice the cluster's CPUs, so that no CPU is idle
     address: address of an existing cluster; see `RayCluster`

@@ -26,9 +26,11 @@ class RayHosts:
     """Hosts on nodes of the cluster that RAY_ADDRESS names or to which this process is connected.
 
     Without `needs`, each of `ranks` ranks has its own node: the one with the rank's resource (see `RANK_RESOURCE`). If
-    no node has such a resource, the nodes are numbered in the order of their addresses. With `needs`, `nodes_with_gpus`
-    chooses the nodes, and the hosts reserve a GPU per rank and the custom resources in `needs` until `close`. If there
-    is no cluster, a local one is then started. Raises Unavailable if there are not enough nodes with GPUs.
+    no node has such a resource, the nodes are numbered in the order of their addresses.
+
+    With `needs`, `nodes_with_gpus` chooses the nodes, and the hosts reserve a GPU per rank and the custom resources in
+    `needs` until `close`. If there is no cluster, a local one is started. Raises Unavailable if there are not enough
+    nodes with GPUs.
 
     hosts:       None if, without `needs`, there is no cluster or a rank has no node in it
     own_address: address at which the nodes reach this process
@@ -72,7 +74,7 @@ def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[st
 
 
 def _ranks_of(node: Mapping[str, Any]) -> list[int]:
-    """Return the ranks whose resources (see `RANK_RESOURCE`) a node has."""
+    """Return the ranks that a node's custom resources (see `RANK_RESOURCE`) assign to it."""
     numbers = (name.removeprefix(RANK_RESOURCE) for name in node["Resources"] if name.startswith(RANK_RESOURCE))
     return [int(number) for number in numbers if number.isdigit()]
 

@@ -23,9 +23,9 @@ class IdleConnections:
     """Connections on which the server waits for the client, longest wait first.
 
     The client has not sent a complete request yet, is between two requests, or is not reading its answer. If there
-    are too many such connections, the one that has waited longest is closed. Honest clients send their request within
-    milliseconds, so they are not affected. If new connections were refused instead, the first client could keep out all
-    others with the same address.
+    are too many such connections, the one that has waited longest is closed. Normal clients send their request within
+    milliseconds, so they are not affected. If new connections were refused instead, one client could block all others
+    with the same address.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process received data. Refuse a request with a head that is too large."""
+        """Process received data. Refuse a request if its request line and headers are too large."""
         if self._is_refused:
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
@@ -102,7 +102,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop waiting for the client: its request is complete. Go on waiting if it was already answered."""
+        """Stop waiting for the client, since its request is complete, unless the request was already answered."""
         self._has_head = True
         if not self.cycle.response_complete:
             self._stop_waiting()
@@ -128,7 +128,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Refuse a request and stop reading. The connection closes after `REFUSED_S`."""
         self._is_refused = True
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # its answer would begin to read again
+            self.cycle.disconnected = True  # otherwise its answer would resume reading
             self.cycle.message_event.set()
         self.flow.pause_reading()
         head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(msg)}\r\n"

@@ -55,7 +55,7 @@ class HttpServer(uvicorn.Server):
         """
         if self._stopping is not None:
             self._stopping.set()
-        self.force_exit = self.should_exit  # by a second signal
+        self.force_exit = self.should_exit  # true at the second signal
         self.should_exit = True
 
 

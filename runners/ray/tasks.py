@@ -1,4 +1,4 @@
-"""Single long computations on a Ray cluster: start them, follow their progress, cancel them."""
+"""Runs long computations as Ray tasks: starts them, reports their progress, cancels them."""
 
 import os
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _run(computation: Computation, argument: Any, board: Any, key: str, memory_b
 
 
 class RayTaskBackend:
-    """Runs computations as Ray tasks, each with a reservation of one CPU and of the memory given to `start`.
+    """Runs computations as Ray tasks; each reserves one CPU and the memory that is passed to `start`.
 
     A task whose worker dies is restarted, so `computation` must be pure. Not thread-safe.
     """

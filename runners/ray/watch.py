@@ -1,6 +1,6 @@
 """Checks whether a Ray cluster's head answers, and whether the cluster requires a token.
 
-Ray itself takes minutes to notice that the head does not answer and then ends the process that uses Ray. In a cluster
+Ray itself needs minutes to notice that the head does not answer, and then ends the process that uses Ray. In a cluster
 without a token, anybody can run code on all its machines, including this one once it has joined.
 """
 

@@ -37,8 +37,8 @@ _log = logging.getLogger("chorale.ray")
 
 
 class MeasureWorker(CampaignWorker):
-    """Runs inside an actor. Requests are pickled beforehand, because Ray's pickler is slow for thousands of
-    instructions.
+    """A `CampaignWorker` inside an actor. Requests arrive as pickles, because Ray's own pickling is slow for thousands
+    of instructions.
     """
 
     def measure_on_node(self, request: bytes) -> tuple[str, Completion[Outcome]]:
@@ -59,7 +59,7 @@ def _builder(worker: bytes) -> CampaignWorker:
 
 @dataclass(slots=True, eq=False)
 class _Measurer:
-    """An actor that measures. ready: reference that is ready once the actor has started, with the node's id"""
+    """An actor that measures. ready: Ray reference to its node's id, available once the actor has started"""
 
     actor: Any
     ready: Any
@@ -229,7 +229,7 @@ class RayWorkers:
                 self._measured(call, *answer)
 
     def _measured(self, call: _Call, node: str, completion: Completion[Outcome]) -> None:
-        """Deliver a measurement's result, or repeat a failed measurement."""
+        """Complete the call's future with the measurement, or repeat a failed measurement."""
         outcome = completion.value
         if isinstance(outcome, RunFailure):
             elsewhere = any(  # another live node has the resources for a measurer, whether free or in use
@@ -286,8 +286,8 @@ class RayWorkers:
             raise
 
     def _await_room(self) -> None:
-        """Wait until a measurer has started and a CPU is free for builds. Pending requests make autoscaling clusters
-        grow.
+        """Wait until a measurer has started and a CPU is free for builds. Meanwhile, an autoscaling cluster sees the
+        pending requests and grows.
         """
         deadline_s = time.monotonic() + self._needs.patience_s
         while not any(one.node for one in self._measurers) or self._cluster.free.get("CPU", 0) < 1:

@@ -34,11 +34,10 @@ _NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # parameters in re
 class RecordedRunner:
     """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
 
-    A program represents one of `generator`'s recorded schedules with the same collective, placement and buffers:
-    `schedule` if that is given, otherwise the one with the same k and instances. Settings come from
-    `RunRequest.settings` or, if it has none, from the program's name, written as in recorded names. So the recorded
-    time is also reported for another schedule with the same settings, such as one synthesized here. The seed determines
-    how repetitions are drawn from the record (see `chorale.runners.recorded.table`), so identical requests have
+    A program gets the times of one of `generator`'s recorded schedules for the same collective, placement (in place or
+    not) and buffer size: `schedule` if that is given, otherwise the one with the same k and instances. These come from
+    `RunRequest.settings` or else from the program's name, written as in recorded names; the instructions may differ.
+    Repetitions are drawn with the request's seed (see `chorale.runners.recorded.table`), so identical requests have
     identical outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm
     `rccl` is the library's fastest recorded launch at each size, with any settings.
     """
@@ -65,7 +64,7 @@ class RecordedRunner:
         self._buffer_bytes = DEFAULT_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the vendors' libraries for which `collective` was recorded on any fabric."""
+        """Return the names of vendors' libraries whose `collective` was recorded on any fabric."""
         table = self._table
         made = (one for fabric in table.fabrics for one in table.libraries(fabric, collective))
         return tuple(dict.fromkeys(one.origin.generator.lower() for one in made))

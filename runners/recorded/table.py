@@ -2,9 +2,9 @@
 
 A recorded time is the mean of many calls in one launch, and most configurations were launched only once. But launches
 of schedules that did not support out-of-place calls timed the library instead. So the library was measured in many
-launches, and their deviations from the median show how much launches vary. A drawn repetition is a recorded time
-multiplied by one of these deviations for the same fabric and size, so it represents a launch. The record says nothing
-about differences between calls, about drift, or about schedules that vary more or less than the library.
+launches, and their deviations from the median show how much launches vary. A drawn repetition represents a launch: it
+is a recorded time multiplied by one of these deviations for the same fabric and size. The record does not show how
+calls within a launch differ, how times drift, or whether schedules vary more or less than the library.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller sizes.
 
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
-    """Return schedules that the runtime never executed out of place -> largest size in bytes at which it did not
-    execute them in place either, or 0 if there is none.
+    """Find schedules that the runtime never executed out of place, because it fell back to the library. Return schedule
+    -> largest size in bytes at which it did not execute it in place either, or 0 if there is none.
 
     runs: runs of schedules, without the library's own runs
     """
@@ -188,8 +188,8 @@ def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
 
 
 def _alike(times: Mapping[tuple[RecordedConfiguration, int], float]) -> set[ScheduleOrigin]:
-    """Return the schedules that take the same time out of place as most others. This shows that the library ran
-    instead, because different schedules would take different times.
+    """Return the schedules that take the same time out of place as most others: the library must have run instead,
+    because different schedules would take different times.
     """
     together: dict[object, dict[ScheduleOrigin, float]] = defaultdict(dict)
     for (configuration, size_bytes), time_s in times.items():
@@ -272,7 +272,9 @@ class RecordedTable:
     def configurations(
         self, fabric: str, collective: str, *, of_library: bool = False
     ) -> tuple[RecordedConfiguration, ...]:
-        """Return schedules' or libraries' configurations in the table's order, including those that fell back."""
+        """Return configurations of schedules (with `of_library`: of libraries) in the table's order, including
+        configurations that fell back to the library.
+        """
         wanted = (fabric, collective, of_library)
         return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)
 
@@ -297,7 +299,7 @@ class RecordedTable:
         return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
     def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool | None:
-        """Return whether the results were right; None if no launch is known to be wrong but not all were checked.
+        """Return whether the results were correct; None if no wrong result is known but not all were checked.
 
         Raises InvalidInput if there is no measurement.
         """
@@ -309,9 +311,9 @@ class RecordedTable:
     ) -> tuple[float, ...]:
         """Return the times of `repeats` launches in seconds: each is a recorded time times a recorded deviation.
 
-        If there are several times, only those close to the fastest are used, see `SAME_SETTINGS_TOLERANCE`. The draw
-        depends on the configuration and `seed` only, not on other draws. Without recorded deviations, times are
-        returned unchanged. Raises InvalidInput if there is no measurement.
+        If there are several times, only those close to the fastest are used, see `SAME_SETTINGS_TOLERANCE`. The
+        result depends only on the arguments, not on earlier calls. Without recorded deviations, times are returned
+        unchanged. Raises InvalidInput if there is no measurement.
         """
         times_s = self.times_s(configuration, size_bytes)
         usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]

@@ -1,7 +1,7 @@
 """Calibration: find the latency, overhead and bandwidth that explain a runner's measurements.
 
-Source: full paper on direct-connect topologies, appendix A.2, which fits steps and bandwidth time in two separate
-regressions. Here, they are terms in one regression, together with a rank's cost of handling a message.
+Source: full paper on direct-connect topologies, appendix A.2, which fits the cost of steps and of bandwidth in two
+separate regressions. Here, both are terms in one regression, together with a rank's cost of handling a message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TimeTerms:
 
     chain:      length of the longest chain of messages that wait for one another; it multiplies alpha
     messages:   largest number of messages that one rank sends and receives
-    chunk_cost: seconds without latencies if chunks have one byte and bandwidth 1 carries one byte per second
+    chunk_cost: seconds without latencies if chunks have one byte and bandwidth 1 means one byte per second
     """
 
     chain: float
@@ -76,7 +76,7 @@ class Observation:
 
     @property
     def factors(self) -> tuple[float, float, float, float]:
-        """Return the factors of constant_s, alpha_s, overhead_s and the seconds per byte at bandwidth 1."""
+        """Return the numbers by which constant_s, alpha_s, overhead_s and 1 / unit_bytes_per_s are multiplied."""
         return 1.0, self.terms.chain, float(self.terms.messages), self.terms.chunk_cost * self.chunk_bytes
 
 
@@ -96,10 +96,11 @@ def observations_of(
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """time = constant_s + alpha_s * chain + overhead_s * messages + bytes / (bandwidth * unit_bytes_per_s).
+    """The model time = constant_s + alpha_s * chain + overhead_s * messages + chunk_cost * bytes / unit_bytes_per_s.
 
+    chain, messages, chunk_cost: see `TimeTerms`; bytes: size of a chunk
     bandwidth_unit, unit_bytes_per_s: the topology's unit, and the real rate of a link of bandwidth 1
-    mean_error, max_error: the fit's relative errors
+    mean_error, max_error: relative errors of the fitted times
     unseen_error: mean relative error for a program that is left out of the fit; None if there is only one program
     """
 
@@ -163,7 +164,7 @@ class Calibration:
 
 
 def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calibration:
-    """Fit all four coefficients, none negative, by least squares of relative errors.
+    """Fit the model's four coefficients, none of them negative, by least squares of relative errors.
 
     Raises CheckFailed if no bandwidth explains the times, for example because all sizes are too small to show one.
     """

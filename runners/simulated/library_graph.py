@@ -1,4 +1,4 @@
-"""How NCCL and RCCL see a network, and the channels that their graph search finds.
+"""The model of a network that NCCL and RCCL build, and the channels that their graph search finds in it.
 
 A channel is a ring or a tree with the same rate on every link. The search tries a list of rates and takes the one at
 which all channels together carry the most (NCCL 2.28.3, src/graph/search.cc). For boxes with an NVSwitch, this module
@@ -78,7 +78,9 @@ _WORTH_TRYING = 0.49
 
 @dataclass(frozen=True, slots=True)
 class LibraryGraph:
-    """Channels that the search found. intra, inter: each channel's rate in GB/s inside a box and between boxes"""
+    """Parallel rings or trees that the search found, all with the same rates. intra, inter: a channel's rate in GB/s
+    inside a box and between boxes
+    """
 
     channels: int
     intra: float
@@ -92,13 +94,13 @@ class LibraryGraph:
 
 @dataclass(frozen=True, slots=True)
 class LibraryFabric:
-    """A network as the library sees it. Rates are those that the library assumes, in GB/s.
+    """A network as the library models it. Rates are those that the library assumes, in GB/s.
 
     links:    total rate of a GPU's links inside its box, or the narrowest cut's rate if GPUs are connected directly
     switched: whether an NVSwitch connects a box's GPUs; adds: whether that switch can multicast and add
     wired:    whether GPUs have links besides PCIe
     nics, nic: number of links that leave a box, and the slowest one's rate; 0 for a single box
-    share:    the library's rates relative to the network's
+    share:    rates that the library assumes, divided by the network's rates
     """
 
     generation: Generation
@@ -118,8 +120,8 @@ class LibraryFabric:
         return max(1, self.ranks // self.boxes)
 
     def ring_graph(self) -> LibraryGraph:
-        """Return the rings that the search finds: for each rate it takes as many as links and NICs can carry; the rate
-        with the highest total wins.
+        """Return the rings that the search finds: at each rate it takes as many rings as links and NICs have room for,
+        and it chooses the rate with the highest total.
         """
         if self.generation.library == "RCCL":
             rate = self.generation.modelled if self.wired else self.links
@@ -146,9 +148,9 @@ class LibraryFabric:
         return LibraryGraph(channels, best.intra / parts, best.inter / parts)
 
     def nvls_graph(self) -> LibraryGraph | None:
-        """Return the channels of NVLS, or None if the switches or GPUs cannot run it or fewer than two channels fit.
+        """Return the channels of NVLS, or None if switches or GPUs do not support it or fewer than two channels fit.
 
-        Each channel has one GPU as its head, whose links carry the channel's data twice.
+        Each channel has one GPU as its head, whose links transfer the channel's data twice.
         """
         if not self.adds or self.generation not in (HOPPER, BLACKWELL) or self.box_ranks < 2:
             return None
@@ -194,12 +196,12 @@ def has_gpus(topology: Topology) -> bool:
 
 
 def library_fabric(topology: Topology, library: LibraryName | None = None) -> LibraryFabric:
-    """Return `topology` as `library` sees it. Raises InvalidInput if bandwidths are in units of links.
+    """Return `topology` as `library` models it. Raises InvalidInput if bandwidths are in units of links.
 
     library: by default the library for the topology's GPUs
 
-    A machine file contains the rates that the library assumes. Otherwise, multiples of a physical link's rate are
-    converted to the library's rates, and other rates are used unchanged.
+    A network from a machine file contains the rates that the library assumes. In other networks, multiples of a
+    physical link's rate are converted to the library's rates, and other rates are used unchanged.
     """
     network = topology.expected or topology
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
@@ -255,9 +257,9 @@ def _stated_generation(topology: Topology) -> Generation | None:
 
 
 def _counted(width: float, generation: Generation, wired: bool) -> float:
-    """Return the factor from physical rates to the library's rates for links with a total of `width` GB/s.
+    """Return the library's rate divided by the physical rate, for links with a total of `width` GB/s.
 
-    It is 1 if `width` is not a multiple of a physical link's rate, because then it is already a library rate.
+    It is 1 if `width` is not a multiple of a physical link's rate: then it is assumed to be the library's rate already.
     """
     physical = {generation.physical: generation.modelled} if wired else _PCI
     for rate, modelled in physical.items():

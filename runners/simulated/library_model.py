@@ -1,9 +1,9 @@
 """Times of a library's own algorithms on a network, from its published model: the baseline of every comparison.
 
 NCCL and RCCL: latencies and rates come from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3, RCCL 2.27), the
-channels from `chorale.runners.simulated.library_graph`. RCCL's corrections by size are left out, because they affect
-the choice but not the time. MPICH and Open MPI publish which algorithm they use but no latencies. Their times come from
-the congestion model, with the latencies of the network's links, or typical ones. No time is below the proven bound.
+channels from `chorale.runners.simulated.library_graph`. RCCL's corrections by size are omitted, because they affect the
+choice of algorithm but not its time. MPICH and Open MPI publish which algorithm they use but no latencies: their times
+come from the congestion model, with the links' latencies or typical ones. No time is below the proven bound.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,8 +53,8 @@ class LibraryAlgorithm:
     protocol:   NCCL or RCCL protocol, "" for MPI libraries
     channels:   number of parallel rings or trees, 1 for MPI libraries
     method:     Chorale's method with the same schedule, if there is one
-    correction: fraction of the rate that is reached, for each power-of-two size from 64 B on
-    plateau_bytes: vector size from which latencies count 1.4 times; None for never
+    correction: fraction of `bytes_per_s` that is reached at 64 B, 128 B, 256 B and so on; empty for all of it
+    plateau_bytes: vector size from which `latency_s` is multiplied by 1.4; None for never
     """
 
     library: str
@@ -75,7 +75,7 @@ class LibraryAlgorithm:
         return self.latency_s * (1.4 if slow else 1.0) + size_bytes / (self.bytes_per_s * share)
 
     def document(self) -> dict[str, Any]:
-        """Return the description of this baseline in JSON documents."""
+        """Return this algorithm as JSON documents describe the baseline."""
         return {
             "library": self.library, "version": self.version, "algorithm": self.name, "channels": self.channels,
         }  # fmt: skip
@@ -106,13 +106,13 @@ def library_algorithms(
                     model, streams = NetworkModel.usual(topology), traffic_of(verified.schedule).streams()
                     latency_s = float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))
                 found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, latency_s, rate, method))
-    # Limited by the proven bound, because models may assume rates that the network does not have
+    # At most the rate of the proven bound, because models may assume rates that the network does not have
     proven = partial(_proven_rate, topology, collective)
     return [replace(each, bytes_per_s=min(each.bytes_per_s, proven(each.name in IN_SWITCH))) for each in found]
 
 
 def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> LibraryAlgorithm:
-    """Return the fastest of `algorithms` (not empty) at `size_bytes`, which the library's tuner would choose."""
+    """Return the algorithm that the library's tuner would choose: the fastest of `algorithms` (not empty)."""
     return min(algorithms, key=lambda each: each.seconds(size_bytes))
 
 
@@ -136,8 +136,8 @@ def baseline_label(baseline: Mapping[str, Any]) -> str:
 
 
 class _Latencies(NamedTuple):
-    """Latencies in microseconds of a start, and of a step over NVLink, PCIe or the network, by algorithm (tree, ring)
-    and protocol.
+    """Latencies in microseconds: `base` of a call, the others of a step over NVLink, PCIe or the network. Each maps
+    tree and ring to the latencies with the protocols LL, LL128 and Simple.
     """
 
     base: Mapping[str, tuple[float, float, float]]
@@ -198,7 +198,7 @@ def _algorithm(
 
 
 def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
-    """Yield rings with each protocol. Broadcast and reduce are pipelined along the ring, so they count one latency."""
+    """Yield rings with each protocol. Broadcast and reduce are pipelined along the ring: one step's latency counts."""
     ranks, boxes, is_rccl = fabric.ranks, fabric.boxes, fabric.generation.library == "RCCL"
     costs = _RCCL if is_rccl else _NCCL
     spreads = name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
@@ -253,7 +253,7 @@ def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgori
 
 
 def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgorithm]:
-    """Yield NVLS within one box, NVLSTree over several. NCCL's model counts (channels - 1) / channels of the rate."""
+    """Yield NVLS in one box, NVLSTree in several. NCCL's model multiplies the rate by (channels - 1) / channels."""
     graph = fabric.nvls_graph()
     if graph is None:
         return
@@ -277,7 +277,7 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
     """Return the maximum rate in GB/s from `table` for the fabric's GPUs and number of boxes.
 
-    of_hosts: set for LL, which the hosts limit if there are several boxes; their CPUs are assumed to be AMD's
+    of_hosts: whether hosts limit the rate between boxes, as for LL; their CPUs are assumed to be AMD's
     """
     name = fabric.generation.name
     row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1
@@ -285,7 +285,7 @@ def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: b
 
 
 def _shown(fabric: LibraryFabric, graph: LibraryGraph) -> int:
-    """Return how many channels the library reports. NCCL runs every channel twice on Ampere and newer GPUs."""
+    """Return how many channels the library reports: NCCL doubles channels on Ampere and newer GPUs."""
     return 2 * graph.channels if fabric.generation in (AMPERE, HOPPER, BLACKWELL) else graph.channels
 
 
@@ -319,7 +319,7 @@ def unit_bytes_per_s(topology: Topology) -> Fraction:
 
 
 def library_schedule(topology: Topology, collective: Collective, method: str) -> VerifiedSchedule | None:
-    """Return the verified schedule of an MPI library's algorithm; None if it does not suit the network."""
+    """Return the verified schedule of an MPI library's algorithm; None if `method` does not support the network."""
     try:
         return verified_schedule(ScheduleRequest(topology, collective, method))
     except (InvalidInput, Unavailable):

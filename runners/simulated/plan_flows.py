@@ -57,7 +57,7 @@ class PlanPrices:
         return self.read if reads or operation.kind == "switch" else self.put
 
     def of_signal(self, operation: Operation) -> float:
-        """Return the latency of the signal that `operation` sends; 0 for a put with signal, priced as a put."""
+        """Return the latency of the signal that `operation` sends; 0 for a put with signal, see `of_move`."""
         if operation.action.moves:
             return 0.0
         if operation.kind == "port":
@@ -139,7 +139,7 @@ class PlanMessages:
 class _Put(NamedTuple):
     """A message of the operation at `block` and `step`. gate: see `MessageGraph`; chunks: size in parts of chunks
 
-    is_read: whether the block waits until the data have arrived, as for reads and switch operations
+    is_read: whether the block waits until the data have arrived, as in reads and switch operations
     """
 
     connection: Connection
@@ -168,10 +168,10 @@ class PlanFlows:
     """The flow graph of `plan` on `topology`. The caller must have checked that the plan fits the topology.
 
     `prices` are the operations' latencies. Blocks are sequential: a put blocks its block until the data have left the
-    rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and
-    the data that were put before it have arrived, or when its packets have arrived. A pipeline is not split into parts.
-    Semaphores, barriers and local work take no time. Message sizes count chunks. Signals with a latency are messages
-    without chunks and links; they follow the puts in the order of messages.
+    rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and the
+    data that were put before the signal have arrived, or when its packets have arrived. A pipeline is not split into
+    parts. Semaphores, barriers and local work take no time. Message sizes count chunks. Signals with a latency are
+    messages without chunks and links; they follow the puts in the order of messages.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology, prices: PlanPrices = FREE) -> None:
@@ -261,7 +261,7 @@ class PlanFlows:
         return int(self._first[-1]) + len(self.puts) + len(self._told)
 
     def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return edges to each wait: from the peer's signal, and from the arrival of the data put before it."""
+        """Return edges to each wait: from the peer's signal, and from the arrival of data put before that signal."""
         signals: dict[_End, list[list[int]]] = defaultdict(list)
         told = iter(range(self._arrival + len(self.puts), self._arrival + len(self.puts) + len(self._told)))
         waits_at: dict[_End, list[int]] = defaultdict(list)
@@ -287,8 +287,8 @@ class PlanFlows:
         }
 
     def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return edges to each operation that reads packets: from their arrival, or from the operation on the same rank
-        that wrote them.
+        """Return edges to each operation that reads packets: from the packets' arrival, or from the operation on the
+        same rank that wrote them.
         """
         pieces = pieces_of_a_chunk(self._plan, 1)
         maker, arrival = MoveMaker(self._plan, pieces), self._arrival

@@ -73,7 +73,7 @@ class ProgramFlows:
     Blocks are sequential; local work takes no time. A send blocks its block until the message has left the rank, and
     it starts only when the connection's queue (of the protocol's depth) has room.
 
-    loops:  how often every block runs its instructions, each time on an equal part of every chunk
+    loops:  number of times that every block runs its instructions, each time on an equal part of every chunk
     slices: number of equal messages into which an instruction splits its data; queues hold `slices` times as many
             messages
     Message sizes are in units of 1 / (loops * slices) chunk.
@@ -129,7 +129,7 @@ class ProgramFlows:
         )  # fmt: skip
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Return connection -> gates of the instructions that send on it, and the same for receives, both in order."""
+        """Return two mappings: connection -> gates of the instructions that send on it (and that receive), in order."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):
@@ -202,7 +202,7 @@ class ProgramFlows:
             yield _Edges(take[:-depth], send[depth:])
 
     def _done(self, gates: Indices, loop: int) -> Indices:
-        """Return each gate's end event, which is its message's departure or, if it has none, the gate's opening."""
+        """Return each gate's end event: its message's departure or, without a message, the gate's opening."""
         messages = self._message[gates]
         left = self._gates + loop * self._messages_of_a_loop + messages
         return np.where(messages >= 0, left, gates + loop * len(self._message))

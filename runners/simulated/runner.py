@@ -41,9 +41,9 @@ class SimulatedRunner:
     `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. With `buffer_bytes`
     (in the runner or in a request's settings), long chunks go through buffers of that size as on GPUs: every block
     loops over parts of at most half a buffer, each in two slices. Otherwise, a chunk is one message. A program that
-    deadlocks at its protocol's queue depth is reported as a timeout, a wrong result as a wrong result. If the model has
-    no alpha, plans (and programs that are lowered to plans) get a latency for each kind of operation. Nothing is random
-    and no clock is read, so `repeats` identical times are reported, and `timeout_s` and `seed` have no effect.
+    deadlocks at its protocol's queue depth is reported as a timeout. If the model has no alpha, plans (and programs
+    that are lowered to plans) get a latency for each kind of operation. Nothing is random and no clock is read, so
+    `repeats` identical times are reported, and `timeout_s` and `seed` have no effect.
     """
 
     name = "simulated"
@@ -83,7 +83,7 @@ class SimulatedRunner:
     def _replay(
         self, name: str, requested: AnyProgram, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
-        program = requested  # one-sided runtimes execute the program's plan
+        program = requested  # runtimes for one-sided operations execute the program's plan
         if isinstance(program, Program) and target_named(program.target).limits.one_sided_operations is not None:
             program = plan_of(program)
         prices, model = priced(program, self._model)
@@ -110,7 +110,7 @@ class SimulatedRunner:
         return _fault(name, program, environment) or tuple(measurements)
 
     def _modelled(self, request: RunRequest) -> tuple[SizeMeasurement, ...]:
-        """Return the library's times from its published model; without latencies if programs have none either."""
+        """Return the library's times from its published model, without latencies if those of programs are 0 too."""
         collective = collective_of_ranks(next(iter(request.programs.values())))
         algorithms = library_algorithms(request.topology, collective)
         if not algorithms:

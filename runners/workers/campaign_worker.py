@@ -44,7 +44,7 @@ RunnerFactory = Callable[[], Runner]
 
 
 class CampaignWorker:
-    """Holds a builder and a runner, which are created when they are first needed. Pickling leaves them out.
+    """Builds and measures a campaign's candidates. The builder and the runner are created at first use, not pickled.
 
     alone: whether measurements wait until no other campaign measures on this machine
     """
@@ -88,8 +88,8 @@ class CampaignWorker:
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`. In a race, measure a few repetitions first, and more only at sizes that the program has not
-    lost.
+    """Measure `request`. In a race (see `Race`), measure a few repetitions first, then the rest only at sizes at which
+    the program is not clearly slower than the best one.
 
     Each of the two parts has the full time limit. If a part fails, its failure is the result.
     """
@@ -116,9 +116,9 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
 def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
     """Return the indices of the sizes at which a program is not clearly slower than the best known one.
 
-    If a reference was measured too, each repetition is compared with the reference's repetition next to it, so that a
-    load on the machine, which slows both, does not matter. If the program were as fast as the best known one, all n
-    repetitions would exceed the ratio with a probability of at most 2^-n.
+    If a reference was measured too, each repetition is compared with the reference's repetition next to it, because
+    other load on the machine slows both. If the program were as fast as the best known one, all n repetitions would
+    exceed the ratio with a probability of at most 2^-n.
     """
     on = []
     for index, ratio in enumerate(race.ratios):
@@ -160,7 +160,7 @@ CLOSE_LIMIT_S = 5.0
 
 
 class LocalWorkers:
-    """Implements `Workers` with `builders` processes that build and `measurers` processes that measure.
+    """Implements `Workers` on this machine, with `builders` processes that build and `measurers` that measure.
 
     If a process dies, it is replaced and its request is repeated a few times. Failed measurements are repeated as often
     as `RETRIES` specifies.
