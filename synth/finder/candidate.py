@@ -1,8 +1,7 @@
 """The topologies that the finder compares: lower bounds on their costs, BFB costs, Pareto frontier, allreduce times.
 
 BFB's cost on a topology is computed exactly without making the schedule. For networks with a small diameter and degree,
-kernels represent sets of nodes as bits. A search needs thousands of generalized Kautz graphs, so the cost on these
-graphs is computed from their formula without building them.
+kernels represent sets of nodes as bits.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,14 +1,14 @@
 """Finds all ways to construct networks with a given node count and degree by expanding base topologies.
 
 A base's cost comes from a formula, from the built topology, or from the database; the finder computes the costs of its
-final results again. The search works backwards from the goal: a line graph comes from a network of N / d nodes, a
-degree expansion from N / k nodes of degree d / k, a power from its root, a product from its factors. Candidates that
-are clearly not optimal are pruned. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
-Communications", long version, section 5.4, tables 8 and 9.
+final results again. The search works backwards from the goal, N nodes of degree d: a line graph comes from a network of
+N / d nodes, a degree expansion from N / k nodes of degree d / k, a Cartesian power or product from its factors.
+Candidates that are clearly not optimal are pruned. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+Collective Communications", long version, section 5.4, tables 8 and 9.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
 breadth-first broadcast (BFB) on the expanded topology, costs are predicted by the paper's formulas. The real cost may
-be lower: an optimal graph's line graph can be optimal again, and a copy's data may arrive before the last step.
+be lower. For example, the line graph of an optimal graph can be optimal too.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: 
 
 
 def _circulants(nodes: int, degree: int) -> Iterator[str]:
-    """Yield specs of circulants of degree 3 or >= 5: consecutive or growing offsets, and nodes / 2 for odd degrees."""
+    """Yield specs of circulants of degree 3, 5 or more. Offsets are consecutive numbers or powers of a number.
+
+    For odd degrees, nodes / 2 is a further offset.
+    """
     pairs = degree // 2
     if degree < 3 or degree == 4 or nodes <= degree + 1 or (degree % 2 and nodes % 2):
         return
@@ -198,7 +201,10 @@ class BaseSources:
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return `base` with the fields `changes` of an expansion. The cost remains exact only for a stored schedule."""
+    """Return the candidate for an expansion of `base`, which differs in the fields `changes`.
+
+    Its cost is only known exactly if `base` uses a stored schedule.
+    """
     is_exact = base.exact and base.method == "expand"
     return replace(base, **{"exact": is_exact, "expansions": base.expansions + 1, **changes})
 
@@ -206,9 +212,9 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; an upper bound for BFB).
 
-    The BFB problem of step t + 1 at a link from u to w contains `degree` copies of every shard that reaches u in step
-    t, minus at most one copy, because the link does not need its own shard. The real T_B is therefore at most T_L / N
-    lower. The degree must be at least 2, because a one-way ring is its own line graph.
+    In step t + 1 of BFB, the node for a link from u to w receives `degree` copies of every shard that reaches u in step
+    t, minus at most one copy, because it does not need its own shard. The real T_B is therefore lower than predicted by
+    at most T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
     """
     traits, nodes, tree = base.traits, base.nodes * base.degree, parse_spec(base.spec)
     spec = f"line({base.spec})"
@@ -234,8 +240,8 @@ def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
 
     The cost is T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if each base node is
     on a cycle of at most T_L links, because then a node's copies reach each other within T_L steps. If every link has a
-    reverse link, two steps are enough for this. The BFB problems are the base's problems with all shards and links
-    copied, plus the shards of the copies.
+    reverse link, two steps are enough for this. BFB sends each shard and uses each link of the base once per copy; in
+    addition, every node receives the shards of its own other copies.
     """
     nodes, is_bfb = base.nodes * copies, base.method == "bfb"
     factor = base.bandwidth_factor + Fraction(copies - 1, nodes)

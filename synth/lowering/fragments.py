@@ -133,9 +133,9 @@ class Placement:
 def _moments(
     shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False
 ) -> NDArray[np.int32]:
-    """Return int32[ranks, chunks], the first (or `latest`) step in which a message moves a chunk; -1 if none does.
+    """Return int32[ranks, chunks]: the first (or `latest`) step in which the rank sends or receives the chunk, or -1.
 
-    rank: sender of each message, to find moves from ranks, or its receiver, to find moves to ranks
+    rank: the sender of each message, to find steps with sends, or the receiver, to find steps with receives
     """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     row, chunk = (column if latest else column[::-1] for column in messages.cells())

@@ -178,7 +178,10 @@ def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -
 
 
 def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
-    """Return disjoint pairs of a receiving and a sending direction. Pairs with the most candidates come first."""
+    """Return disjoint pairs (receiving direction, sending direction), chosen by their numbers of fusable instructions.
+
+    into, out: the directions of each receive and send that could be fused
+    """
     pairs, counts = np.unique(np.stack([into, out], axis=1), axis=0, return_counts=True)
     taken: set[int] = set()
     found = []
@@ -253,7 +256,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Map sending or local directions to the receiving directions whose blocks they share (indices of `keys`)."""
+    """Return which sending or local directions share the block of which receiving direction (indices of `keys`)."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]

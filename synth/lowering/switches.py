@@ -104,7 +104,7 @@ def _roots(schedule: Schedule) -> Numbers:
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
-    """Return the plan of `rank`: its blocks synchronise with all ranks, add the chunks `own`, and synchronise again."""
+    """Return the plan of `rank`: synchronise with all ranks, let the switch add the chunks `own`, synchronise again."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
     nop = Operation(Action.NOP)

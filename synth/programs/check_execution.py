@@ -1,8 +1,8 @@
 """Executes a program symbolically with the shortest messages that can occur and reports what goes wrong.
 
 Instead of data, each chunk holds the set of ranks that contributed to it. A kernel executes the program, which is
-converted into arrays for it: [`programs.cpp`](../kernels/cpp/programs.cpp) explains how, and why one iteration of each
-loop is enough.
+converted into arrays for it. Runtimes repeat a program for successive parts of long chunks; one repetition is enough
+for the check, as [`programs.cpp`](../kernels/cpp/programs.cpp) explains.
 """
 
 from bisect import bisect_left, bisect_right

@@ -121,7 +121,7 @@ def reachability(topology: Topology) -> Connected:
 
 
 def network_of(program: AnyProgram, topology: Topology) -> Topology:
-    """Return `topology`, in which switches become compute nodes if `program` has processes for them."""
+    """Return `topology`, with switches turned into compute nodes if `program` has processes for them."""
     return process_network(topology) if rank_count(program) < len(program.ranks) else topology
 
 

@@ -1,4 +1,4 @@
-"""Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, switches made ranks."""
+"""Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, emulated switches."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -165,9 +165,9 @@ NVLINK, PLANE = "nvlink", "plane"
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Return which fraction of the link between two nodes `part` is, or None if the link has no such part.
 
-    part: a fraction, which is returned unchanged, NVLINK or PLANE
     A machine's file states the rate of one NVLink. For other networks, one NVLink is assumed to have 25 GB/s (NVLink 2
     to 4), or 50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
+    part: NVLINK, PLANE, or a fraction, which is returned unchanged
     """
     if isinstance(part, Fraction):
         return part

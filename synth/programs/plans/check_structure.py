@@ -278,7 +278,10 @@ def _memory_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: 
 
 
 def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str]) -> Iterator[Fault]:
-    """Yield the first rule that the operands break together. `sides`: letters of the sources and of the targets."""
+    """Yield the first rule that the kind of channel or the combination of operands breaks.
+
+    sides: letters of the sources, and letters of the targets (see `_OPERANDS`)
+    """
     action, packets = operation.action, plan.settings.packets
     sources, targets, kinds = _OPERANDS[action]
     if action is Action.PUT_PACKETS and operation.kind == "port":

@@ -46,9 +46,10 @@ def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
 
 
 class PlanClocks:
-    """Clocks of all blocks and proxies, and the signals between them. `latest`: an upper bound on all clock values.
+    """Vector clocks of all thread blocks and port proxies, and the signals between them.
 
-    time: time of the current operation of each block or proxy. A block's operation ends at the next nop.
+    latest: an upper bound on all clock values
+    time:   time of the current operation of each block or proxy; a block's operation ends at the next nop
     """
 
     def __init__(self, plan: ExecutionPlan, calls: int, latest: int) -> None:
@@ -331,7 +332,7 @@ class PlanMemory:
         return None
 
     def name(self, rank: int, buffer: Buffer, chunk: int) -> str:
-        """Return the name of a chunk, such as `o[3] of rank 1`. In place, chunks of the output are named as output."""
+        """Return the name of a chunk, such as `o[3] of rank 1`. Chunks in both input and output get the output name."""
         layout = self._layouts[rank]
         return cell_name(shape_of(self._plan), rank, layout, layout.base(buffer) + chunk)
 

@@ -16,7 +16,7 @@ MAX_PIECES = 64
 
 
 class Stretch(NamedTuple):
-    """Consecutive pieces in one buffer of a rank."""
+    """Consecutive pieces of chunks in one buffer of a rank."""
 
     rank: int
     buffer: Buffer

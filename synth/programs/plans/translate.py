@@ -2,8 +2,8 @@
 
 Every connection becomes a channel, or one channel per lane (see `chorale.synth.programs.plans.wiring`). At the
 beginning of a call, each receiver signals once that it has begun the call, which means that the previous call no longer
-uses its memory. After that, senders write without asking, because a message that cannot go directly to its destination
-has its own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues
+uses its memory. After that, senders may always write, because a message that cannot go directly to its destination has
+its own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues
 does not deadlock as a plan either. If receivers read, the sender signals when they may begin to read. At the end of the
 call, the receivers signal that they have finished reading, and the sender waits for this before its call ends.
 

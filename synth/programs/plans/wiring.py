@@ -5,7 +5,7 @@ otherwise to scratch memory that only this message uses. If `reads` is set, the 
 sender. Between boxes, a port writes the data. It sends a copy if the source may change before the port has read it.
 Packets always go to scratch.
 
-The sender does not ask before it writes, so it must not overwrite chunks that the receiver still needs. This is safe if
+The sender writes without waiting for the receiver, so it must not overwrite chunks that are still needed. It is safe if
 all the receiver's accesses to these chunks before its receive also happen before the send, which earlier messages on
 any path can ensure. Conversely, a receiver or a port may read chunks after the sender has continued, so each later
 write to these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
@@ -156,8 +156,8 @@ class Carrier(Enum):
 class Delivery:
     """A message from the instruction `send` to the instruction `receive`.
 
-    arrives: place at the receiver to which the message is written; if the receiver reads, where the receiver stores it
-    source:  place at the sender from which the message is read
+    arrives: memory at the receiver to which the message is written or, if the receiver reads, where it stores the data
+    source:  memory at the sender from which the message is read
     staging: the sender's scratch that holds a copy for the port; None if the port reads from `source`
     """
 
@@ -225,7 +225,7 @@ def _carrier(program: Program, send: Position, receive: Position, order: Message
 def _placed(
     program: Program, pairs: Mapping[Position, Position], carriers: Mapping[Position, Carrier], order: MessageOrder
 ) -> Deliveries:
-    """Return all messages with their places in memory at the sender and the receiver.
+    """Return all messages with their memory locations at the sender and the receiver.
 
     Args:
         program: A program without faults.
@@ -352,7 +352,7 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank. A group's number is that of its first member; other members use the next numbers.
+    """The semaphores of a rank. Numbers are those for the first member of a group; others use the following numbers.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, by (block, step)

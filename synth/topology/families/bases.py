@@ -134,7 +134,7 @@ def plan_base(call: FamilyCall) -> TopologyPlan:
     d3: 8 nodes, degree 2, reverse-symmetric, not from a paper; BFB is Moore- and bandwidth-optimal.
     diamond, dbjmod-2-3, …: same as the families with these names. cayley-N-d: Cayley digraph of N nodes and degree d,
     including its symmetries; BFB is bandwidth-optimal in the fewest steps that a search found. Every entry names its
-    source and makes a claim that the tests re-derive.
+    source and states its cost, which the tests recompute.
     """
     entry = base_entry(call.text)
     return _plan(entry, str(call))
@@ -155,7 +155,7 @@ def plan_diamond(call: FamilyCall) -> TopologyPlan:
 def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
     """Modified de Bruijn graph DBJMod(d, n): one cycle in place of the self-loops and 2-cycles of DBJ(d, n).
 
-    Known for (2, 3), (2, 4), (3, 2) and (4, 2); d^n nodes, degree d, directed, no self-loops. The stored schedules
+    Available for (2, 3), (2, 4), (3, 2) and (4, 2); d^n nodes, degree d, directed, no self-loops. The stored schedules
     (`synth expand`) are bandwidth-optimal in 4, 5, 3 and 3 steps, one above the Moore bound; BFB is not optimal. The
     paper gives one example of such a cycle; the cycles here were found by search.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 20.

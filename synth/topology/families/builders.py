@@ -19,7 +19,7 @@ Arcs = tuple[NodeColumn, NodeColumn]
 
 
 def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: Iterable[NodeColumn] = ()) -> Topology:
-    """Return a network of `node_count` compute nodes with links `src[i]` to `dst[i]` of bandwidth 1 for all `arcs`.
+    """Return a network of `node_count` compute nodes in which every arc in `arcs` is a link of bandwidth 1.
 
     `generators` are known symmetries. If a family has a symmetry group that acts regularly (for any two nodes, exactly
     one symmetry maps the first to the second), `generators` should generate this group.

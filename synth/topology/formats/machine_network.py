@@ -194,7 +194,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
 
 class _Boxes:
-    """Builds the network of all boxes. Every node grid contains one node per box."""
+    """Builds the network of all boxes. A node grid is an array with one node per box."""
 
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
@@ -338,7 +338,7 @@ class _Boxes:
         return grids
 
     def beside_a_gpu(self, nic: Nic) -> Way:
-        """Attach `nic` to the nearest GPU of its host (if several tie, the one with the fewest NICs)."""
+        """Return the path from `nic` to the nearest GPU of its host (if several tie, the one with the fewest NICs)."""
         hosts = self.machine.hosts
         nearest = [gpu for gpu in self.machine.gpus if hosts[gpu.host].system == hosts[nic.host].system]
 
@@ -416,8 +416,10 @@ class _Reached(NamedTuple):
 
 
 def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
-    """Yield the links of each path from a GPU to a NIC. A path leads through the GPU's chip-to-chip links and its CPU,
-    or through the slots of all GPUs `beside` it, because a NIC may be faster than one slot.
+    """Yield the links of each path from a GPU to a NIC, as (name, rate).
+
+    One path leads through the GPU's chip-to-chip links and its CPU, the other through PCI slots. It uses the slots of
+    all GPUs in `beside`, which share a host switch, because a NIC may be faster than one slot.
     """
     own = (f"slot {nic.device}", nic.pci)
     chip_to_chip = _total(gpu, "cpu")

@@ -140,7 +140,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of the generation and number of lanes that fit a slot with `value` GB/s (rounded) in hwloc."""
+    """Return the rate of a slot with `value` GB/s in hwloc (rounded), with the PCI generation and lanes that fit it."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
