@@ -3,7 +3,7 @@
 from typing import Any
 
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID

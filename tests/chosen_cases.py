@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.experiment import Experiment, Row
-from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.framework.run import load, run_experiment
 
 
 def with_cases(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Experiment:

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.closed_forms import double_binary_tree

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from chorale.tuner.files.home import Home as Home
     from chorale.tuner.files.program_files import load_program as load_program
     from chorale.tuner.files.schedule_files import load_schedule as load_schedule
+    from chorale.tuner.files.schedule_files import load_topology as load_topology
     from chorale.tuner.files.schedule_files import save_schedule as save_schedule
-    from chorale.tuner.files.topology_specs import load_topology as load_topology
-    from chorale.tuner.launch.progress import progress_display as progress_display
     from chorale.tuner.launch.tune import TuneReport as TuneReport
+    from chorale.tuner.launch.tune import progress_display as progress_display
     from chorale.tuner.launch.tune import tune as tune
     from chorale.tuner.tracking.mlflow_store import MlflowStore as MlflowStore
     from chorale.tuner.tracking.registry import RegistryEntry as RegistryEntry
@@ -33,10 +33,8 @@ _HOMES = {
     "chorale.tuner.config.campaign_file": "campaign_of load_campaign parse_campaign",
     "chorale.tuner.files.home": "Home",
     "chorale.tuner.files.program_files": "load_program",
-    "chorale.tuner.files.schedule_files": "load_schedule save_schedule",
-    "chorale.tuner.files.topology_specs": "load_topology",
-    "chorale.tuner.launch.progress": "progress_display",
-    "chorale.tuner.launch.tune": "TuneReport tune",
+    "chorale.tuner.files.schedule_files": "load_schedule load_topology save_schedule",
+    "chorale.tuner.launch.tune": "TuneReport progress_display tune",
     "chorale.tuner.tracking.mlflow_store": "MlflowStore",
     "chorale.tuner.tracking.registry": "RegistryEntry load_best",
     "chorale.tuner.trials.records": "Candidate TrialRecord",

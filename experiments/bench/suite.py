@@ -24,7 +24,7 @@ from typing import Any
 
 import networkx as nx
 
-from chorale.experiments.framework.references import max_flows_reach, synthesized
+from chorale.experiments.framework.experiment import max_flows_reach, synthesized
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective

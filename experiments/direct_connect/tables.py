@@ -30,10 +30,10 @@ from chorale.experiments.framework.experiment import (
     compare,
     published,
     short_text,
+    synthesized,
     with_optimal_factor,
 )
 from chorale.experiments.framework.plots import Chart, all_points, line_points
-from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import greatest_rate, least_bandwidth_factor, least_steps

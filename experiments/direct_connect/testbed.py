@@ -22,10 +22,10 @@ from chorale.experiments.framework.experiment import (
     columns,
     concatenate_rows,
     published,
+    synthesized,
 )
 from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points
-from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.lowering.lower import lower

@@ -6,9 +6,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from chorale.experiments.framework.experiment import Experiment, Interval, Row, columns, judge, short_text
+from chorale.experiments.framework.experiment import (
+    Experiment,
+    Interval,
+    Row,
+    columns,
+    judge,
+    max_flows_reach,
+    min_seconds,
+    short_text,
+    synthesized,
+)
 from chorale.experiments.framework.plots import Chart, all_points, line_points
-from chorale.experiments.framework.references import max_flows_reach, min_seconds, synthesized
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName

@@ -20,17 +20,15 @@ from chorale.experiments.framework.experiment import (
     columns,
     columns_of,
     compare,
-    judge,
-    short_text,
-)
-from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points
-from chorale.experiments.framework.references import (
     fit_two_points,
     growth_exponent,
+    judge,
     min_seconds,
     predicted_gbps,
+    short_text,
     synthesized,
 )
+from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum

@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from chorale.experiments.framework.catalog import load, load_all
 from chorale.experiments.framework.experiment import Experiment, Row
-from chorale.experiments.framework.run import PartStore, code_id, run_experiment
+from chorale.experiments.framework.run import PartStore, code_id, load, load_all, run_experiment
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Executor
 from chorale.synth.processors import core_count

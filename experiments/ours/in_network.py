@@ -8,8 +8,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, synthesized
 from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fabric
 from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.registry import LocalConfig

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, synthesized
 from chorale.experiments.framework.plots import SIZE, Chart, line_points
-from chorale.experiments.framework.references import synthesized
 from chorale.experiments.swing.curves import OVERHEAD_US
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
@@ -27,7 +26,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import SwitchAbility, Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing, lowering_loss, program_time_per_byte, traffic_of_method
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 
 FAILURE_QUALITY_NETWORKS = ("torus:8x8", "hyperx:8x8", "circulant:64,5,6")
 _SLOW = ("hyperx:8x8",)

@@ -11,9 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, growth_exponent, min_seconds
 from chorale.experiments.framework.plots import Chart, line_points
-from chorale.experiments.framework.references import growth_exponent, min_seconds
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor, SerialExecutor
@@ -109,8 +108,7 @@ def _campaign(workers: int, number: int) -> _Timed:
     from rich.console import Console
 
     from chorale.tuner.config.campaign import Campaign, make_workers
-    from chorale.tuner.launch.progress import progress_display
-    from chorale.tuner.launch.tune import tune
+    from chorale.tuner.launch.tune import progress_display, tune
 
     name, numbers = f"strong-scaling-{workers}-{number}", [1, 2, 3, 4]
     search = {"methods": ["bfb", "ring"], "chunks": numbers, "channels": numbers, "instances": [1, 2]}

@@ -12,9 +12,8 @@ from rich.console import Console
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.progress import LaunchProgress
-from chorale.tuner.launch.tune import tune
+from chorale.tuner.files.schedule_files import load_topology
+from chorale.tuner.launch.tune import LaunchProgress, tune
 from chorale.tuner.service.campaigns import STORED
 from chorale.tuner.trials.records import TrialRecord
 

@@ -14,7 +14,7 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from tests.browser.conftest import Serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -3,7 +3,7 @@
 import pytest
 
 from chorale.runners.api.base import RunRequest
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import load_best
 from tests.campaigns import small_campaign

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import chorale
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.registry import LocalConfig

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.registry import LocalConfig
 from chorale.runners.execution.rounds import SWITCH_PROCESS

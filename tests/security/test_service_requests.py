@@ -12,7 +12,7 @@ from chorale.runners.api.registry import RUNNERS
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner import SECTIONS
+from chorale.tuner.config.values import SECTIONS
 from chorale.tuner.service.access import redacted
 from chorale.tuner.service.campaigns import exposure, is_closed, takes_text
 from chorale.tuner.trials.journal import Launch

@@ -15,7 +15,7 @@ from chorale.tuner.auto.roofline import EMULATED, contest, discover, roofline, r
 from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options
 from chorale.tuner.cli.output import people
 from chorale.tuner.costs.pricing import goodput_row
-from chorale.tuner.files.topology_specs import load_topology, save_topology
+from chorale.tuner.files.schedule_files import load_topology, save_topology
 from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")

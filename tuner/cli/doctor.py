@@ -26,7 +26,7 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.processors import core_count, core_limits, memory_limit
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import print_result
-from chorale.tuner.files.databases import PATIENCE_S
+from chorale.tuner.config.values import PATIENCE_S
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result
 from chorale.tuner.tracking.mlflow_store import what_is_at

@@ -37,21 +37,23 @@ def experiment(
 
     Example: chorale experiment direct-connect-table-5
     """
+    # This module is in the layer above, so it is imported by name and only when needed.
+    runs = importlib.import_module("chorale.experiments.framework.run")
     if name == "list":
-        experiments = _experiments("catalog").summaries()
+        experiments = runs.summaries()
         table = ruled_table("name", "question", "source")
         for entry in experiments:
             table.add_row("\n".join((entry.name, *entry.aliases)), entry.question, entry.source)
         return Result({"experiments": [entry._asdict() for entry in experiments]}, table)
-    run, chosen = _experiments("run"), _experiments("catalog").load(name)
+    chosen = runs.load(name)
     if plot is not None and chosen.plot is None:
         raise InvalidInput("the experiment {} has no plot", name, "leave out --plot")
     home = Home.from_environment()
-    store = run.PartStore(home.create(home.experiments))
+    store = runs.PartStore(home.create(home.experiments))
     # Experiments that measure times run their parts in this process: starting Ray here would add a second cluster.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, status_line(name) as show:
-        result = run.run_experiment(
+        result = runs.run_experiment(
             chosen, quick, opened, store=store, resume=resume,
             progress=lambda what, done, total: show(f"part {done + 1} of {total}: {what}"),
         )  # fmt: skip
@@ -72,11 +74,6 @@ def experiment(
     return Result(document, table, failure=failure)
 
 
-def _experiments(name: str) -> Any:
-    """Import a module of `experiments`, by name and only when needed, because that package is in the layer above."""
-    return importlib.import_module(f"chorale.experiments.framework.{name}")
-
-
 HISTORY = "bench.jsonl"
 
 
@@ -93,7 +90,6 @@ def bench(
 
     Example: chorale bench rings
     """
-    # This module is in the layer above, so it is imported by name and only when needed.
     suite = importlib.import_module("chorale.experiments.bench.suite")
     rows: list[dict[str, Any]] = []
     for benchmark in suite.chosen(names or []):

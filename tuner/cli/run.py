@@ -1,5 +1,6 @@
 """`chorale run` and `chorale judge`: execute, check and time a program; judge measured times."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.runners import RUNNERS, parse_sizes, runner_config
 from chorale.runners.api import base
+from chorale.runners.api.base import StepSpan
 from chorale.runners.api.registry import LocalConfig, runner_named
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.driver import LinkLimit, believable, link_limit
@@ -34,7 +36,6 @@ from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.plots.trace_events import trace_events
 from chorale.tuner.reports.judge import MAX_BYTES
 from chorale.tuner.reports.judge import judge as judge_results
 from chorale.tuner.reports.tables import Columns, Result, facts_table, rows_table, speed_text
@@ -320,3 +321,34 @@ def judge(
     command = "alltoall" if judgement.collective == "alltoall" else "auto"
     step = f"chorale {command} {quote(network.spec)}"
     return Result(judgement.to_json(), *shown, *judgement.notes(), exit_code=code, next_step=step)
+
+
+def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap_us: float = 1000.0) -> str:
+    """Return JSON with the steps of all ranks in `executions`, one execution after the other and `gap_us` apart.
+
+    A rank is a process, a block a thread; times are in microseconds. The same executions give the same text.
+    """
+    events: list[dict[str, Any]] = []
+    for rank, part in enumerate(program.ranks):
+        events.append({"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}})
+        events.append({"ph": "M", "pid": rank, "name": "process_sort_index", "args": {"sort_index": rank}})
+        for number, block in enumerate(part.blocks):
+            peers = [f"from {block.recv_peer}"] if block.recv_peer is not None else []
+            peers += [f"to {block.send_peer}"] if block.send_peer is not None else []
+            name = f"block {number} {' '.join(peers)} channel {block.channel}"
+            events.append({"ph": "M", "pid": rank, "tid": number, "name": "thread_name", "args": {"name": name}})
+    begin_us = 0.0
+    for spans in executions:
+        for span in spans:
+            step = program.ranks[span.rank].blocks[span.block].instructions[span.step]
+            moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
+            times = {
+                "ts": round(begin_us + span.ready_s * 1e6, 3),
+                "dur": round((span.end_s - span.ready_s) * 1e6, 3),
+            }
+            facts: dict[str, Any] = {"step": span.step, "part": span.part, "chunks": step.count}
+            facts["until_first_byte_us"] = round(moved_us, 3)
+            event = {"ph": "X", "pid": span.rank, "tid": span.block, "name": step.op.value}
+            events.append({**event, **times, "args": facts})
+        begin_us += max(span.end_s for span in spans) * 1e6 + gap_us
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, separators=(",", ":"))

@@ -18,7 +18,7 @@ from chorale.tuner.cli.output import emit_json, notice, people, print_error, res
 from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.config.values import REVEALED, Address
 from chorale.tuner.files.read_write import write_file, write_folder
-from chorale.tuner.files.topology_specs import absolute_spec
+from chorale.tuner.files.schedule_files import absolute_spec
 from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_name, start_launch
 from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune

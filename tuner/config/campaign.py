@@ -19,8 +19,13 @@ from chorale.synth.methods.auto import AUTO
 from chorale.synth.processors import core_count
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config import values as campaign_values
-from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection, read_section
-from chorale.tuner.config.values import is_program_file_name, read_program_file
+from chorale.tuner.config.values import (
+    AnyRunnerSection,
+    RunnerSection,
+    is_program_file_name,
+    read_program_file,
+    read_section,
+)
 from chorale.tuner.files.home import CAMPAIGN_NAME
 
 BASELINE_OF_LIBRARY = "library"

@@ -19,8 +19,7 @@ from chorale.job.record import Record, size_clusters, size_weights
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
-from chorale.tuner.config.values import is_program_file_name
+from chorale.tuner.config.values import DEFAULT_KIND, SECTIONS, is_program_file_name
 from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20

@@ -1,5 +1,6 @@
-"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may contain a password, and
-program files that are used unchanged."""
+"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may contain a password,
+program files that are used unchanged, and pydantic models of the section `runner`: where programs are measured.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +8,34 @@ import hashlib
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, Union
+from urllib.parse import quote
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     GetCoreSchemaHandler,
+    GetPydanticSchema,
     SerializationInfo,
+    TypeAdapter,
     ValidationError,
+    create_model,
     model_validator,
 )
-from pydantic_core import core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from chorale.job.files import read_file
-from chorale.runners.api.registry import runner_named
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
+from chorale.runners.api.registry import RUNNERS, LocalConfig, runner_named
 from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput, Unavailable, UnknownName
@@ -260,3 +270,134 @@ def read_program_file(path: str) -> ProgramFile:
     digest = hashlib.sha256(text).hexdigest()
     plain = _UNUSUAL.sub("_", Path(path).name)[-_MAX_NAME:]  # MLflow allows no other characters in metric names
     return ProgramFile(path, f"{PREFIX}{plain}:{digest[:_DIGITS]}", text, digest)
+
+
+PATIENCE_S = 1.5
+_OPTUNA = frozenset({"studies", "trials", "study_directions"})
+_MLFLOW = frozenset({"experiments", "runs", "alembic_version"})
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """Return the file of the SQLite database at `uri`, or None for any other store."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return Path(uri.removeprefix("sqlite:///").partition("?")[0])
+
+
+def kind_of_tables(tables: Collection[str]) -> str | None:
+    """Return the tool that created `tables`, MLflow or Optuna; None if the tables belong to neither."""
+    if set(tables) >= _OPTUNA:
+        return "Optuna"
+    return "MLflow" if set(tables) >= _MLFLOW else None
+
+
+def tables_in(file: Path) -> frozenset[str]:
+    """Return the table names in a SQLite file, opened read-only. Raises sqlite3.Error for any other file."""
+    if file.exists() and not file.is_file():
+        raise sqlite3.OperationalError("it is not a regular file")
+    with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=PATIENCE_S)) as connection:
+        return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+
+
+def tables_at(uri: str) -> frozenset[str]:
+    """Return the table names in the database at `uri`, without waiting long for a server.
+
+    Raises errors from SQLAlchemy and database drivers.
+    """
+    import sqlalchemy  # noqa: PLC0415 - takes half a second to import
+
+    limits = {} if uri.startswith(("sqlite", "mssql", "oracle")) else {"connect_timeout": 2}
+    engine = sqlalchemy.create_engine(uri, connect_args=limits, poolclass=sqlalchemy.pool.NullPool)
+    try:
+        return frozenset(sqlalchemy.inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+DEFAULT_KIND = LocalConfig.name
+
+
+class NeedsSection(Strict):
+    """Requirements for a Ray node that measures; its resources are reserved while the campaign runs."""
+
+    cpus: float = Field(default=1, gt=0)
+    """CPUs."""
+    gpus: float | None = Field(default=None, ge=0)
+    """GPUs; by default one per rank on the node (msccl), or none. Use 0 if Ray knows of no GPUs."""
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
+    """Amounts of the cluster's custom resources; a resource that exists once per fabric gives exclusive use of it."""
+    labels: dict[str, str] = Field(default={})
+    """Labels that the node must carry."""
+    patience_s: float = Field(default=30, gt=0, le=86400)
+    """Seconds to wait for such a node; use more if nodes are started on demand."""
+
+
+class RunnerSection(Strict):
+    """The keys that all runner sections share; each section adds its runner's options.
+
+    `section_model` creates a runner's section from its declaration.
+    """
+
+    runner: ClassVar[type[RunnerConfig]]
+
+    kind: Annotated[str, FROM_REQUESTS]
+    """The runner."""
+    timeout_s: float = Field(default=60.0, gt=0, le=86400)
+    """Time limit for one measurement, in seconds."""
+    needs: Annotated[NeedsSection, SERVER_ONLY] = Field(default=NeedsSection())
+    """Requirements for a node that measures."""
+    at_once: Annotated[int, SERVER_ONLY] = Field(default=1, ge=1, le=64)
+    """Number of nodes that measure at the same time; live runners never share a machine."""
+
+    @property
+    def config(self) -> RunnerConfig:
+        if self.runner.is_nested:
+            config: RunnerConfig = getattr(self, self.runner.name)
+            return config
+        return self.runner.model_construct(**{name: getattr(self, name) for name in self.runner.model_fields})
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.runner.capabilities
+
+    @property
+    def measurers(self) -> MeasurerRequest:
+        node = ResourceRequest(**self.needs.model_dump(exclude={"gpus"}))
+        return MeasurerRequest(node, self.needs.gpus, self.at_once)
+
+
+def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
+    """Return the pydantic model of the campaign section for `runner`: the common keys and the runner's options."""
+    bases: tuple[type[Any], ...] = (RunnerSection,) if runner.is_nested else (runner, RunnerSection)
+    fields: dict[str, Any] = {"kind": (Literal[runner.name], Field(default=runner.name, description=runner.summary))}
+    if runner.is_nested:
+        fields[runner.name] = (runner, Field(default=runner(), description="Options of the runner."))
+    model = create_model(f"{runner.name.capitalize()}Section", __base__=bases, __doc__=runner.__doc__, **fields)
+    model.runner = runner
+    return model
+
+
+def _with_kind(section: Any) -> Any:
+    if not isinstance(section, dict):
+        return section
+    return {**section, "kind": runner_text(section.get("kind", DEFAULT_KIND))}
+
+
+SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for name, runner in RUNNERS.items()}
+"""The section of each registered runner, by `kind`."""
+
+
+def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    sections = tuple(SECTIONS.values())
+    section: Any = Annotated[Union[sections], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007
+    return handler.generate_schema(section)
+
+
+AnyRunnerSection: TypeAlias = Annotated[RunnerSection, GetPydanticSchema(_schema)]
+"""The section of any registered runner, discriminated by the key `kind` (default: local)."""
+
+
+def read_section(document: Mapping[str, Any]) -> RunnerSection:
+    """Return the section that `document` describes; raises pydantic's ValidationError if it is not valid."""
+    section: RunnerSection = TypeAdapter(AnyRunnerSection).validate_python(dict(document))
+    return section

@@ -51,8 +51,7 @@ from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, Fidelity,
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.expansions import promoted
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_in_its_form
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_in_its_form, load_topology
 
 MAX_MESSAGES = 2**22
 """Maximum number of messages in a simulation; each takes about a kilobyte of memory and ten microseconds."""

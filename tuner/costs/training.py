@@ -17,7 +17,7 @@ from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.training import Layer, best_iteration
 from chorale.tuner.config.values import Strict
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 
 FORMAT = "chorale-training-profile/1"
 SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")

@@ -17,8 +17,7 @@ from chorale.synth.targets.mscclpp_text import is_plan_text
 from chorale.synth.targets.registry import LONGEST_NAME, Lifted
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule, load_topology
 
 
 def is_program_file(path: str) -> bool:

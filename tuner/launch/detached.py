@@ -17,9 +17,8 @@ from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.progress import LaunchProgress
-from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.files.schedule_files import load_topology
+from chorale.tuner.launch.tune import LaunchProgress, TuneReport, tune
 from chorale.tuner.trials.records import TrialRecord
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.values import is_adopted
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.plan import adopted_programs
-from chorale.tuner.launch.progress import Overhead
 from chorale.tuner.search.search import Search, Suggestion, search_failure
 from chorale.tuner.search.space import lowered_as
 from chorale.tuner.statistics.contest import Controls, race_ratio
@@ -172,6 +171,45 @@ class BuiltTrial(PendingTrial):
     @property
     def run_key(self) -> str:
         return run_key(self.built.program_id, self.candidate)
+
+
+@dataclass(slots=True)
+class Overhead:
+    """Time that a process spends on a launch.
+
+    trials:      number of finished trials
+    measuring_s: seconds that workers spent measuring trials
+    elapsed_s:   from the first suggestion to the last record
+    once_s:      seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
+    cpu_s:       CPU time of this process from the start of the loop to the last upload
+    notes:       how often the search's model failed, by the fallback that was used
+    priors:      the search's priors with their final weights (`Search.priors`)
+    """
+
+    trials: int = 0
+    measuring_s: float = 0.0
+    elapsed_s: float = 0.0
+    once_s: float = 0.0
+    cpu_s: float = 0.0
+    notes: dict[str, int] = field(default_factory=dict)
+    priors: list[dict[str, Any]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return the overhead in milliseconds per trial.
+
+        `beside_measuring_ms` is the loop's time minus the measuring time, so it includes preparing and waiting; it
+        can be negative if several measurements run at the same time. `cpu_ms` is this process's CPU time, which hardly
+        depends on the machine's load.
+        """
+        per_trial = 1000 / max(1, self.trials)
+        return {
+            "trials": self.trials,
+            "measuring_ms": round(self.measuring_s * per_trial, 3),
+            "beside_measuring_ms": round((self.elapsed_s - self.measuring_s) * per_trial, 3),
+            "cpu_ms": round(self.cpu_s * per_trial, 3),
+            **({"notes": dict(self.notes)} if self.notes else {}),
+            **({"priors": self.priors} if self.priors else {}),
+        }
 
 
 NODES = "nodes"

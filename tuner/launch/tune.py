@@ -1,6 +1,7 @@
 """A complete launch: it searches, measures, judges and registers the best programs, and reports."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from chorale.runners.api.base import Workers
+from chorale.runners.api.units import format_ms, format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError
@@ -19,10 +23,9 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.launch.loop import Clocks, TrialLoop
+from chorale.tuner.launch.loop import Clocks, Overhead, TrialLoop
 from chorale.tuner.launch.plan import campaign_on, first_guesses
 from chorale.tuner.launch.priors import learned_priors
-from chorale.tuner.launch.progress import LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
 from chorale.tuner.search.space import SearchSpace, search_space
@@ -37,6 +40,7 @@ from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import JournalLost, Launch, space_id
 from chorale.tuner.trials.records import (
     CompleteTrial,
+    FailedTrial,
     RankedTrial,
     TrialRecord,
     ranked_trials,
@@ -48,6 +52,52 @@ from chorale.tuner.trials.tuning_table import SizeClass, eligible
 _log = logging.getLogger("chorale.tune")
 
 INTERRUPTED_PATIENCE_S = 15.0
+
+
+class LaunchProgress:
+    """Prints one line per trial: its outcome, the best so far and the time left.
+
+    budget:  maximum number of trials, including `recorded` ones
+    limit_s: seconds from the beginning of the first trial after which no new trial starts
+    """
+
+    def __init__(
+        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+    ) -> None:
+        self._console = console
+        self._budget = budget
+        self._limit_s = limit_s
+        self._trials = list(recorded)
+        self._before = len(recorded)
+
+    def trial(self, record: TrialRecord) -> None:
+        """Show a trial that has just finished."""
+        self._trials.append(record)
+        new = self._trials[self._before :]
+        passed_s = max(one.started_unix_s + one.seconds for one in new) - min(one.started_unix_s for one in new)
+        left_s = passed_s / len(new) * max(0, self._budget - len(self._trials))
+        left_s = min(left_s, max(0.0, self._limit_s - passed_s))
+        complete = [one for one in self._trials if isinstance(one, CompleteTrial)]
+        best = max(complete, key=lambda one: one.speedup, default=None)
+        leader = "" if best is None else f", best {best.speedup:.2f}x {best.candidate}"
+        count = f"trial {len(self._trials)}/{self._budget}, about {int(left_s // 60)}:{int(left_s % 60):02d} left"
+        if isinstance(record, CompleteTrial):
+            times = ", ".join(f"{format_size(size.size_bytes)} {format_ms(size.median_s)}" for size in record.sizes)
+            outcome = f"{record.speedup:.2f}x ({times})"
+        elif isinstance(record, FailedTrial):
+            outcome = f"failed, {record.failure_kind.value}: {record.message}"
+        else:
+            outcome = f"pruned: {record.reason}"
+        text = f"{record.candidate}: {outcome}  ({count}{leader})"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def progress_display(
+    console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+) -> LaunchProgress:
+    """Return the progress of a launch on `console`; a quiet console shows nothing."""
+    return LaunchProgress(console, budget, recorded, limit_s)
+
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]

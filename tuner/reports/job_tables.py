@@ -49,8 +49,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import is_plan_file, load_unchecked
-from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule
-from chorale.tuner.files.topology_specs import absolute_spec, load_topology
+from chorale.tuner.files.schedule_files import absolute_spec, is_schedule_name, load_schedule, load_topology
 from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.synthesis import describe_topology
 from chorale.tuner.reports.tables import aligned_rows

@@ -22,8 +22,7 @@ from chorale.synth.programs.program import AnyProgram
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner import RunnerSection
-from chorale.tuner.config.values import Value, is_adopted
+from chorale.tuner.config.values import RunnerSection, Value, is_adopted
 from chorale.tuner.trials.records import LIBRARY_PARAMETERS, PLAN_PARAMETERS, Candidate
 
 MAX_POINTS = 10**5

@@ -26,8 +26,7 @@ from chorale.runners.api.base import FailureKind
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.names import name_among
 from chorale.synth.redaction import redacted
-from chorale.tuner.config.values import Value, with_password
-from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
+from chorale.tuner.config.values import Value, kind_of_tables, sqlite_file, tables_at, tables_in, with_password
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.journal import drop_torn_end
 from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial, SizeResult, TrialRecord

@@ -26,8 +26,7 @@ from pydantic import Field, field_validator, model_validator
 from chorale.job.files import read_file
 from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
-from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection
-from chorale.tuner.config.values import Model, Strict, is_loopback, validated
+from chorale.tuner.config.values import AnyRunnerSection, Model, RunnerSection, Strict, is_loopback, validated
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.yaml_text import load_yaml
 

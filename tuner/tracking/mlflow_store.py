@@ -19,8 +19,7 @@ from chorale.synth.errors import Unavailable, cause_in
 from chorale.synth.extras import missing_extra, require
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.synth.shadowing import shadow_of
-from chorale.tuner.config.values import with_password
-from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
+from chorale.tuner.config.values import kind_of_tables, sqlite_file, tables_at, tables_in, with_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

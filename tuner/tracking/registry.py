@@ -29,7 +29,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, SizeResult
 from chorale.tuner.trials.store import Store

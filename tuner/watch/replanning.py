@@ -21,7 +21,7 @@ from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import simulate_program
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.reports.job_tables import (
     JobGroup,
     Row,

@@ -17,7 +17,7 @@ from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, goodput_row, traffic_of_content
 from chorale.tuner.files.result_files import parse_results
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.judge import judge

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from chorale.experiments.framework import live as live_fabric
-from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.live import LiveRun, measure_live
-from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.framework.run import load, run_experiment
 from chorale.experiments.ours import live as channels_live
 from chorale.experiments.ours import scaling as strong_scaling
 from chorale.experiments.ours.live import Sweep, SweepPoint

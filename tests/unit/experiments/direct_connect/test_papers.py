@@ -12,10 +12,9 @@ from chorale.experiments.direct_connect.testbed import SpeedupClaim, contenders,
 from chorale.experiments.forestcoll import figures as forestcoll_figures
 from chorale.experiments.forestcoll import tables as forestcoll_tables
 from chorale.experiments.framework import live
-from chorale.experiments.framework.catalog import ALIASES, NAMES, load
 from chorale.experiments.framework.experiment import Interval, Quantity, compare, published, with_optimal_factor
 from chorale.experiments.framework.live import LiveRun
-from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.framework.run import ALIASES, NAMES, load, run_experiment
 from chorale.experiments.ours import scaling
 from chorale.runners.api.base import FailureKind, RunFailure
 from chorale.synth.errors import CheckFailed

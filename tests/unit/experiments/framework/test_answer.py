@@ -9,15 +9,19 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.framework import run as parts
-from chorale.experiments.framework.catalog import FILE, NAMES, file_text, load, summaries
 from chorale.experiments.framework.experiment import Column, Experiment, Interval, digits_of, judge
 from chorale.experiments.framework.report import ReportSection, count_outcomes, markdown, row_outcome, section_of
 from chorale.experiments.framework.run import (
+    FILE,
+    NAMES,
     ExperimentPart,
     PartStore,
     case_name,
     code_id,
+    file_text,
+    load,
     run_experiment,
+    summaries,
 )
 from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.base import SerialExecutor
@@ -26,7 +30,7 @@ from tests.command import python
 
 CASES = """
 import json, sys
-from chorale.experiments.framework.catalog import load
+from chorale.experiments.framework.run import load
 print(json.dumps({name: [[repr(case) for case in load(name).chosen(quick)] for quick in (True, False)]
                   for name in sys.argv[1:]}))
 """
@@ -267,7 +271,7 @@ def test_what_differs_comes_first_with_its_reason():
 
 
 def test_the_file_is_what_the_experiments_say_of_themselves():
-    assert FILE.read_text(encoding="utf-8") == file_text(), "run: python -m chorale.experiments.framework.catalog"
+    assert FILE.read_text(encoding="utf-8") == file_text(), "run: python -m chorale.experiments.framework.run"
     assert tuple(summary.name for summary in summaries()) == NAMES
     assert {summary.name: summary.aliases for summary in summaries()}["training-experts"] == (
         "direct-connect-figure-9",

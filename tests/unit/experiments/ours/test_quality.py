@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chorale.experiments.framework.catalog import load
-from chorale.experiments.framework.experiment import Row
-from chorale.experiments.framework.references import synthesized
-from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.framework.experiment import Row, synthesized
+from chorale.experiments.framework.run import load, run_experiment
 from chorale.experiments.ours import quality as lowering_quality
 from chorale.experiments.ours.in_network import FABRICS, MIXED, PUBLISHED, PUBLISHED_RATES, RANDOM
 from chorale.experiments.ours.quality import CASES, LoweringCase, row_of

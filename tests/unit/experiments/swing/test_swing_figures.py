@@ -5,8 +5,7 @@ from statistics import quantiles
 
 import pytest
 
-from chorale.experiments.framework.catalog import NAMES, load
-from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.framework.run import NAMES, load, run_experiment
 from chorale.experiments.swing.curves import (
     BUCKET,
     MIB,

@@ -14,7 +14,7 @@ from chorale.runners.simulated.library_model import (
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 
 SIZES = [2**power for power in range(10, 35)]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.build.build import build_program, build_switch_plan
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.collective import Collective, parse_collective

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum

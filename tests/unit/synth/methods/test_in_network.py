@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.experiments.framework.references import synthesized
+from chorale.experiments.framework.experiment import synthesized
 from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.bounds.certificate import PAIR_PRICES, check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, reduce_scatter_allgather_time

@@ -25,7 +25,7 @@ from chorale.tuner.auto.roofline import (
 )
 from chorale.tuner.auto.roofline import contest as real_contest
 from chorale.tuner.cli import auto as demo_command
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from tests.command import chorale
 
 DATA = Path(__file__).parents[3] / "data" / "fabric_tools"

@@ -8,8 +8,7 @@ import pytest
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_schedule, load_topology
 from chorale.tuner.reports.job_tables import schedule_certificate
 from tests.command import chorale
 from tests.links import topology_document

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import chorale.tuner.cli.experiment as command
-from chorale.experiments.framework import catalog
+from chorale.experiments.framework import run
 from tests.command import chorale
 
 
@@ -16,7 +16,7 @@ def data_folder(monkeypatch, tmp_path):
 
 def test_the_list_and_an_experiment_as_json_and_table(capsys):
     document = chorale(capsys, "experiment", "list", "--json").document
-    assert [entry["name"] for entry in document["experiments"]] == list(catalog.NAMES)
+    assert [entry["name"] for entry in document["experiments"]] == list(run.NAMES)
     assert all(entry["question"].endswith("?") and entry["source"] for entry in document["experiments"])
     done = chorale(capsys, "experiment", "list")
     assert (done.code, done.stderr) == (0, "")
@@ -49,10 +49,10 @@ def test_no_executor_is_opened_for_parts_that_must_be_alone(capsys, monkeypatch)
     real = command.open_executor
     monkeypatch.setattr(command, "open_executor", lambda name, workers: built.append(name) or real("serial", workers))
     row = {"nodes": 2, "spec": "", "reason": None, "holds": True}
-    known = catalog.load("direct-connect-table-5")
+    known = run.load("direct-connect-table-5")
     for alone in (True, False):
         asked = dataclasses.replace(known, cases=[0], evaluate=lambda _case: [row], columns=(), alone=alone)
-        monkeypatch.setattr(catalog, "load", lambda _name, asked=asked: asked)
+        monkeypatch.setattr(run, "load", lambda _name, asked=asked: asked)
         assert chorale(capsys, "experiment", known.name, "--executor", "ray", "--json").code == 0
     assert built == ["serial", "ray"]
 
@@ -64,13 +64,13 @@ def test_a_plot(capsys, tmp_path):
 
 
 def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
-    real = catalog.load("direct-connect-table-5")
+    real = run.load("direct-connect-table-5")
 
     def spoiled(parts):
         first, *others = real.conclude(parts)
         return [{**first, "holds": False, "reason": "spoiled"}, *others]
 
-    monkeypatch.setattr(catalog, "load", lambda _name: dataclasses.replace(real, conclude=spoiled))
+    monkeypatch.setattr(run, "load", lambda _name: dataclasses.replace(real, conclude=spoiled))
     done = chorale(capsys, "experiment", "direct-connect-table-5", "--json")
     assert done.code == 1
     assert done.document["holds"] is False

@@ -14,7 +14,7 @@ import chorale as ch
 from chorale.job.record import CallCount, CallKey, Record, record_bytes
 from chorale.runners.simulated.calibration import Calibration
 from chorale.synth.schedule.codec import from_json_text
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from tests.command import chorale
 from tests.dumps import nvswitch_machine
 from tests.links import topology_document

@@ -21,8 +21,8 @@ from chorale.tuner.config.campaign_file import (
     parse_campaign,
     recorded_campaigns,
 )
-from chorale.tuner.config.runner import SECTIONS, read_section
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.config.values import SECTIONS, read_section
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.plan import campaign_on, campaign_plan, check_runner
 from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, SizeResult, mean_speedup

@@ -20,7 +20,7 @@ from chorale.synth.topology.failures import single_failures
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.machine_files import MachineOptions, read_network
-from chorale.tuner.files.topology_specs import absolute_spec, load_topology, save_topology
+from chorale.tuner.files.schedule_files import absolute_spec, load_topology, save_topology
 from chorale.tuner.reports.bound import bound_report
 from tests.dumps import cpu, described, pci, system
 

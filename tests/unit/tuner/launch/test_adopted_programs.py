@@ -10,7 +10,7 @@ from chorale.tuner.cli.tune import _checked_campaign
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.config.values import is_adopted, read_program_file
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.plan import adopted_programs, check_methods
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.mlflow_store import MlflowStore

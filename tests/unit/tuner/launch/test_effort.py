@@ -17,8 +17,8 @@ from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.loop import RequestBuilder
+from chorale.tuner.files.schedule_files import load_topology
+from chorale.tuner.launch.loop import Overhead, RequestBuilder
 from chorale.tuner.launch.plan import (
     campaign_on,
     campaign_plan,
@@ -27,10 +27,7 @@ from chorale.tuner.launch.plan import (
     min_measuring_s,
     plan_lines,
 )
-from chorale.tuner.launch.progress import (
-    Overhead,
-    progress_display,
-)
+from chorale.tuner.launch.tune import progress_display
 from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import search_space
 from chorale.tuner.tracking import mlflow_store

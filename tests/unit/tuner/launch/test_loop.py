@@ -17,7 +17,7 @@ from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.errors import CheckFailed, Unavailable
 from chorale.synth.targets.lift import lift
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.study import open_storage

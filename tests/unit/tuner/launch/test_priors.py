@@ -11,7 +11,7 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.plan import campaign_plan, plan_lines
 from chorale.tuner.launch.priors import learned_priors
 from chorale.tuner.launch.tune import TuneReport

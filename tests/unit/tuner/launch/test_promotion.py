@@ -17,7 +17,7 @@ from chorale.runners.api.base import (
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import tune_document

@@ -18,9 +18,8 @@ from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.cli.tune_launch import UNTRACKED_EXIT_CODE, show
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.progress import LaunchProgress
-from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.files.schedule_files import load_topology
+from chorale.tuner.launch.tune import LaunchProgress, TuneReport, tune
 from chorale.tuner.reports.tuning import tune_document, tune_table
 from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow

@@ -3,7 +3,7 @@
 import json
 
 from chorale.runners.api.base import StepSpan
-from chorale.tuner.plots.trace_events import trace_events
+from chorale.tuner.cli.run import trace_events
 from tests.conformance.example_programs import ring_allreduce
 
 RING = ring_allreduce(range(2))

@@ -6,8 +6,8 @@ from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
 from chorale.synth.lowering.lower import limits_of
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.tuner.config.runner import read_section
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.config.values import read_section
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.search.space import is_native
 from chorale.tuner.trials.records import Candidate

@@ -9,7 +9,7 @@ from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.service.access import Access, Caller, CallerRole, make_token
 from chorale.tuner.service.jobs import job_store, scheduler
 from chorale.tuner.service.jobs.job_specs import BoundSpec, JobLimits, NetworkPlanner, memory_estimate

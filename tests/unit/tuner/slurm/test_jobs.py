@@ -12,7 +12,7 @@ import pytest
 import chorale.tuner.slurm.jobs as submission
 from chorale.runners.api.registry import runner_config
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.slurm.jobs import (
     JobShape,
     SlurmJob,

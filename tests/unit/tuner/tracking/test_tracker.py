@@ -16,7 +16,7 @@ import pytest
 
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, what_is_at
 from chorale.tuner.tracking.registry import (
     PROGRAM_ID,
