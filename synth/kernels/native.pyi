@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
 SOURCES: str
-"""`sources_id` of the C++ files that this was built from."""
+"""`sources_id` of the C++ files from which this extension module was built."""
 
 # alltoall.cpp
 
@@ -42,7 +42,7 @@ def add_priced_loads(
     units: int,
     loads: Ints,
 ) -> tuple[float, float]:
-    """Send the demand of `sources`, times `weights`, along cheap paths and add its exact loads per link to `loads`.
+    """Send the demand of `sources`, times `weights`, along cheap paths and add the exact load of each link to `loads`.
 
     O(links * log(links)) per source.
 
@@ -79,9 +79,10 @@ def relieve_flows(
     rounds: int,
     flows: Matrix[np.float64],
 ) -> None:
-    """Move parts of paths from links with more than their `room` to the cheapest paths, until nothing helps.
+    """Move parts of paths from links whose load exceeds their `room` to the cheapest paths, until this gains little.
 
-    Path i carries `amount[i]` over `links[offsets[i]:offsets[i + 1]]`. Adds the result to `flows`, [sources, links].
+    Path i carries `amount[i]` over `links[offsets[i]:offsets[i + 1]]`. Adds the resulting flows to `flows`, [sources,
+    links]. At most `rounds` rounds.
     O(links * log(links)) per source and round, and per path that is moved.
     """
 
@@ -98,9 +99,10 @@ def copy_trees(
     room: Reals,
     rounds: int,
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ranks]:
-    """Grow a tree from each source to `targets[offsets[i]:offsets[i + 1]]`, along which ranks, but no switches, copy.
+    """Grow a tree from each source to `targets[offsets[i]:offsets[i + 1]]`, in which only ranks copy data.
 
-    Trees grow again while they use links with more than their `room`. O(links * log(links)) per path of a tree.
+    Trees with links whose load exceeds their `room` are grown again, in at most `rounds` rounds. O(links * log(links))
+    per path of a tree.
 
     Returns:
         Columns of the edges: tree, sender, receiver, number of edges before it; then offsets of their links, and links.
@@ -157,17 +159,18 @@ class ColourTable:
 # bfb.cpp
 
 def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
-    """Return the largest load U(u, t) of each step t over nodes u = `first` to `last - 1`, and the links that cause it.
+    """Return the largest load of each step over nodes `first` to `last` - 1, and the links that cause it.
 
     Returns:
-        (p, q, node, links) per step: U = p / q in lowest terms, a node with this load, and its critical set of links S,
-        which needs exactly p / q ticks to carry its n(S) shards. q = 0 if nothing arrives in the step.
+        (p, q, node, links) per step: the load p / q in lowest terms, a node with this load, and its critical set of
+        links, which needs exactly p / q ticks to carry the shards that only it can bring. q = 0 if nothing arrives in
+        the step.
     """
 
 def integral_chunk_times(
     first: int, last: int, problems: Problems, chunks: int, least_top: Ints, least_bottom: Ints
 ) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
-    """Return the minimum time of each step in which all nodes can receive their chunks, which cannot be divided.
+    """Return the minimum time of each step for nodes `first` to `last` - 1, if chunks cannot be divided.
 
     Shards are cut into `chunks` equal chunks. A link of capacity c and delay a carries floor(c * (time - a) / grain)
     chunks, or none if time < a.
@@ -240,7 +243,10 @@ def best_generators(
 def in_arc_shares(
     tails: Ranks, left: Ints, needs: Ints, hops: Matrix[np.uint16], node: int, first_arc: int, beside: bool
 ) -> tuple[Ranks, Ranks, Ints, Ints]:
-    """Return the columns of `InArcShares`, ordered by root; subtract the placed units from `left` and `needs`."""
+    """Assign the trees that `node` must receive to its incoming arcs; return the columns of `InArcShares`, by root.
+
+    left:  capacity of each incoming arc; reduced by the trees that are assigned to it
+    needs: per root, the number of trees that the node must receive; reduced by those that are assigned"""
 
 def enter_blocks(
     k: int,
@@ -269,9 +275,9 @@ def enter_blocks(
 def timetable(moves: Moves, visits: Visits, latest_first: Ints, priority: Ints) -> tuple[Ints, Ints]:
     """Return each row's start, and the number of its time interval. No row waits for another row in its interval.
 
-    A free link takes the ready row with the lowest priority; among equal ones, the row after which most time is needed
-    until everything that waits for it has ended. A route's further links take rows in the order of arrival, because
-    switches can buffer them. Times are integers below 2^53. O(visits + links of rows + rows * log(rows)).
+    A free link starts the ready row with the lowest priority value; among equal ones, the row with the longest chain of
+    rows that wait for it. The other links of a route send rows in order of arrival, because switches can buffer them.
+    Times are integers below 2^53. O(visits + links of rows + rows * log(rows)).
 
     latest_first: all rows, ordered so that each row comes before the rows that it waits for
     """
@@ -309,15 +315,16 @@ def execute(
 ) -> tuple[Ints, Matrix[np.uint64], Matrix[np.int64], Matrix[np.int64], Ints]:
     """Execute a program until all blocks have finished, no block can continue, or a fault is found.
 
-    A block gets a turn at the start, and whenever a block that it may be waiting for has made progress.
-    O(messages * blocks that wait for one another).
+    A block runs at the start, and again whenever a block that it may be waiting for has made progress. O(messages *
+    blocks that wait for one another).
 
     Args:
         longest: Number of chunks in each connection's longest send.
         identity, members: Initial `ChunkValues` of all ranks' memory.
 
     Returns:
-        identity and members of the memory, then of two more cells: after a wrong sum, the sum and what was added to it;
+        identity and members of the memory, then of two more cells: after a wrong sum, the sum and the value added to
+        it;
         int64[blocks, 2]: the next instruction and how many of its chunks are done;
         int64[connections, 4]: first cell of the queue, cells of a slot, messages sent and received;
         int64[3]: kind of the fault (0: none), its block, and for a race the other block.
@@ -345,7 +352,7 @@ def relieved(
     limit: float,
     rounds: int,
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ints]:
-    """Move parts of pieces to other paths until no lane or NIC carries more than `limit` * width, or nothing helps.
+    """Move parts of pieces to other paths until no lane or NIC carries more than `limit` * width, or this gains little.
 
     Deterministic. O(pieces * rounds), and O(places + some boxes) for each piece that is moved.
 
@@ -358,13 +365,13 @@ def split_over_rails(
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ints]:
     """Split amounts into pieces so that the NICs between any two boxes are evenly busy.
 
-    A rank sends as much over its own NIC as an even load permits; senders are assigned before receivers. O(ranks^2);
-    at most O(boxes^2 * places) additional pieces.
+    Ranks send as much over their own NICs as an even load permits; NICs of senders are chosen before those of
+    receivers. O(ranks^2); at most O(boxes^2 * places) additional pieces.
 
     Args:
         members: int32[boxes, places], the ranks of each box.
         widths: float64[2, ranks], bandwidths of the NICs out and in.
-        own: float64[2, ranks], share of the data sent and received by each rank that must use the rank's own NIC.
+        own: float64[2, ranks], fraction of the data sent (received) by each rank that must use the rank's own NIC.
 
     Returns:
         Columns of the pieces: source, target, sender, receiver, amount.
@@ -373,7 +380,7 @@ def split_over_rails(
 # simulation.cpp
 
 class FlowSimulation:
-    """Messages and gates that wait for events, see `chorale.synth.simulation.simulate.MessageGraph`.
+    """Simulates messages and gates, which wait for events (see `chorale.synth.simulation.simulate.MessageGraph`).
 
     amount:  each message's size, in capacity times seconds
     latency_s: latency of each message's route
@@ -396,7 +403,7 @@ class FlowSimulation:
         needs: Ranks,
     ) -> None: ...
     def advance(self, moments: int) -> bool:
-        """Advance by `moments` points in time at which something happens; return whether events remain."""
+        """Process the events of the next `moments` points in time; return whether events remain."""
 
     @property
     def arrived(self) -> int: ...
@@ -421,7 +428,7 @@ def propose(
 def join_pieces(
     pieces: PathPieces, left: Ints, splits: Splits, src: Ranks, dst: Ranks, nodes: int
 ) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
-    """Take the units of `splits` from `left` (units per piece); return the pieces that result.
+    """Subtract the units of `splits` from `left` (units left of each piece); return the pieces that they form.
 
     Returns:
         Per piece: its split, amount, start and length; then the hops of old and new pieces.
@@ -430,7 +437,7 @@ def join_pieces(
 def pieces_over_links(
     pieces: PathPieces, link_offsets: Ints, links: Ranks, room: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
-    """Return the columns of `pieces` with arcs replaced by links; each arc uses up its links in order."""
+    """Return the columns of `pieces` with arcs replaced by links. An arc fills its parallel links in order."""
 
 # topology.cpp
 
@@ -457,7 +464,7 @@ def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks
 def feasible_trees(
     members: Matrix[np.uint64], slack: Ints, tails: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
 ) -> int:
-    """Return how many trees can be taken, in order, before one of the given cuts would get a negative slack.
+    """Return how many of the trees, in order, can be kept before the slack of a given cut would become negative.
 
     slack: slack of each cut before the first tree (read only). O(trees * nodes * words + crossings).
     """
@@ -465,7 +472,7 @@ def feasible_trees(
 def feasible_arcs(
     members: Matrix[np.uint64], slack: Ints, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
 ) -> int:
-    """Return how many arcs of a growing tree can be added, in order, before a given cut would get a negative slack."""
+    """Return how many arcs of a growing tree, in order, can be added before a cut's slack would become negative."""
 
 def grow_trees(
     arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
@@ -481,12 +488,13 @@ def continue_tree(
 ) -> tuple[int, int]:
     """Continue a tree of `root` that already has the arcs in `path`, which are in the order in which they were added.
 
-    Writes the nodes in the order in which they are reached, and their arcs. Returns (weight, nodes reached); the tree
-    could not be completed if these are not all nodes. `room` is not changed.
+    Writes the nodes to `order`, in the order in which they are reached, and their incoming arcs to `parent`. Returns
+    (weight, number of nodes reached); if this is not the number of all nodes, the tree could not be completed. `room`
+    is not changed.
     """
 
 def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
-    """Write one root's trees and subtract them from `capacity`; return whether all of them span the network."""
+    """Write one root's trees to `parent_arc` and subtract them from `capacity`; return whether all are complete."""
 
 def tree_heights(root: Ranks, parent_arc: Matrix[np.int32], src: Ranks, heights: Ranks) -> None:
     """Write each tree's height to `heights`."""
@@ -505,7 +513,7 @@ def send_trees(
 def mend(
     old: _OldEdges, old_units: int, arcs: _ArcIndex, supply: Ints, left: Ints
 ) -> tuple[Ranks, Ints, Matrix[np.int32]]:
-    """Return the repaired trees' (root, weight, parent_arc). `left` receives the capacity that they do not use."""
+    """Return (root, weight, parent_arc) of the repaired trees. Subtracts the capacity that they use from `left`."""
 
 # verify.cpp
 
@@ -514,7 +522,7 @@ def record_rows(
 ) -> tuple[int, int, int]:
     """Record the effects of the rows of shards `first` to `last - 1` in `tables`.
 
-    rows: [7, rows] as in `chorale.synth.verify.replay`, with actors in place of ranks
+    rows: [7, rows] as in `chorale.synth.verify.replay`, with actors (ranks and switches that add or copy) as ends
 
     Returns:
         (number of cells that a rank receives twice, a fault or 0, the row of the fault)

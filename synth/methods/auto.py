@@ -30,8 +30,7 @@ _OPTIMAL_METHODS = ("bfb", "forest")
 
 
 class Auto(Method):
-    """Tries `methods` and returns the schedule with the least time per byte, and in case of a tie, with the fewest
-    steps.
+    """Tries `methods` and returns the schedule with the least time per byte; in case of a tie, with the fewest steps.
 
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network

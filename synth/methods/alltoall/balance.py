@@ -39,8 +39,7 @@ class Router:
         self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
     def route(self, flows: Flows, block: slice) -> IntegralFlows:
-        """Return int64[block, links]: acyclic flows of whole units, close to `flows`, that deliver `units` to every
-        rank.
+        """Return int64[block, links]: acyclic flows of whole units, close to `flows`, that bring each rank `units`.
 
         O(links * log links) per source.
         """

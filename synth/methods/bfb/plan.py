@@ -211,8 +211,7 @@ def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
 
 
 class Problems(NamedTuple):
-    """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from the root of shard v
-    to u.
+    """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from rank v to node u.
 
     Additional rows belong to nodes in `tails` that are not solved themselves. `delays` are in ticks (a shard takes
     `grain` ticks on a link of capacity 1), or 0 if latencies are ignored.

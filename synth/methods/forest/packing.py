@@ -87,8 +87,7 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """How a node receives trees. Row i: trees `lo` to `hi` - 1 of root `root` reach the node over its incoming arc
-    `arc`.
+    """How a node receives trees. A row: trees `lo` to `hi` - 1 of `root` reach the node over its incoming arc `arc`.
 
     arc: -1 if no arc can carry these trees
     """
@@ -210,8 +209,7 @@ _WORK_OF_TRIES = 2**20
 
 
 class ArcTable(NamedTuple):
-    """The arcs of a network, sorted by head (target) and then by descending capacity. Row v starts at
-    `head_offsets[v]`.
+    """The arcs of a network, sorted by head (target), then by descending capacity. Row v starts at `head_offsets[v]`.
 
     Attributes:
         name: int32 per arc, number of the arc in the network.

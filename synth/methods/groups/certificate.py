@@ -6,14 +6,15 @@ in
 - an allgather or a broadcast reaches all members; the messages that first bring it to each member form a tree from its
   root, which costs at least as much as a cheapest tree;
 - a reduce-scatter or a reduce is collected along such a tree towards its root;
-- an allreduce needs 2 (p - 1) messages between any p groups of members. For every t, the messages longer than t have to
-  connect the p(t) groups that the shorter ones leave unconnected. So all messages together cost at least twice a
-  cheapest spanning tree, if the distance between two members is that of the shorter direction. They also bring a
-  member's data to all others and the others' data to this member, so they cost at least as much as a cheapest tree from
-  the member, and at least as much as a cheapest tree to it.
+- an allreduce needs 2 (p - 1) messages between any p disjoint sets that together contain all members. For every price
+t, the
+  messages that cost more than t have to connect the p(t) sets that cheaper messages leave unconnected. So all messages
+  together cost at least twice a cheapest spanning tree, where the price between two members is that of the cheaper
+  direction. They also bring each member's data to all others and all others' data to this member, so they cost at least
+  as much as a cheapest tree from the member, and at least as much as a cheapest tree to it.
 
 In time T, the data on a link cost at most T * price * bandwidth, so T >= total cost of the data / sum of price *
-bandwidth. Computed exactly.
+bandwidth. Bounds are computed exactly.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
     ranks = sorted({rank for group in groups for rank in group.ranks})
     distances = np.full((topology.compute_count, topology.compute_count), _FAR)
     distances[ranks] = _distances(topology, column, ranks)[:, : topology.compute_count]
-    paid, known = Fraction(0), dict[tuple[object, ...], Fraction]()  # groups of one form cost the same
+    paid, known = Fraction(0), dict[tuple[object, ...], Fraction]()  # groups with equal distances cost the same
     for group in groups:
         cost = distances[np.ix_(group.ranks, group.ranks)]
         form = group.collective.name, group.collective.root, len(cost), cost.tobytes()
@@ -65,7 +66,7 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
 
 
 def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
-    """Return int64[sources, nodes]: price of a cheapest path. Runs Bellman-Ford for all sources in parallel."""
+    """Return int64[sources, nodes]: prices of cheapest paths. Runs Bellman-Ford for all sources in parallel."""
     links = topology.links
     order = np.argsort(links.dst, kind="stable")
     src, price = links.src[order], prices[order]
@@ -80,7 +81,7 @@ def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
 
 
 def _paid(group: Group, cost: Costs) -> Fraction:
-    """Return the least cost of the data of `group`, per unit of its amount."""
+    """Return the least price of moving the data of `group`, per unit of its amount, given prices between members."""
     ranks, name = len(cost), group.collective.name
     if name == CollectiveName.ALLREDUCE:
         nearer = np.minimum(cost, cost.T)
@@ -92,7 +93,7 @@ def _paid(group: Group, cost: Costs) -> Fraction:
         return Fraction(least_tree(directed, group.collective.root or 0))
     if np.array_equal(cost, cost.T):  # a tree costs the same from every root
         return Fraction(least_tree(cost, 0))
-    # Members between which all paths are free count as one
+    # If paths between members are free in both directions, the members count as one node with several roots.
     one, members = np.unique(((cost == 0) & (cost.T == 0)).argmax(axis=1), return_counts=True)
     among = directed[np.ix_(one, one)]
     return Fraction(sum(least_tree(among, root) * count for root, count in enumerate(members.tolist())), ranks)

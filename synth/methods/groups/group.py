@@ -20,7 +20,7 @@ class Group:
     """A collective among some of the ranks.
 
     ranks:  members of the group, ascending
-    amount: size of the group's vector, in a unit that all groups share
+    amount: size of the group's vector, in the same unit for all groups
     """
 
     name: str
@@ -78,9 +78,9 @@ def require_few(groups: tuple[Group, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupNetwork:
-    """The fabric for a group: the members are the ranks, and all other nodes only forward data.
+    """The network for one group: only its members are ranks, and all other nodes are switches that forward data.
 
-    link: int32 per link of `topology`: its id in the complete fabric
+    link: int32 per link of `topology`: its id in the original network
     """
 
     topology: Topology
@@ -88,7 +88,7 @@ class GroupNetwork:
 
 
 def network_of_group(topology: Topology, group: Group) -> GroupNetwork:
-    """Return the fabric with only the members of `group` as ranks. Switches only forward data. O(links log links)."""
+    """Return the network in which only members of `group` are ranks. Switches only forward data. O(links log links)."""
     order = np.concatenate([group.ranks, np.setdiff1d(np.arange(topology.node_count), group.ranks)])
     place = np.empty(len(order), dtype=np.int32)
     place[order] = np.arange(len(order))

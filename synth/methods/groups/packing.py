@@ -1,11 +1,11 @@
 """Plans concurrent collectives: divides the links among them so that the last collective ends as early as possible.
 
-A commodity is the data of one tree root or of one all-to-all source. A way is one possible routing of a commodity. We
-look for the least time T for which commodities can be divided among ways so that no link carries more than T times its
-bandwidth. Column generation solves this problem: a linear program over the known ways gives link prices, and the
-cheapest way of every commodity at these prices is added. Prices also prove a bound: in time T, the data on a link cost
-at most T * price * bandwidth, and every commodity costs at least as much as its cheapest way. Schedules use the ways in
-whole chunks.
+A commodity is the data of one tree root or of one all-to-all source. A routing (`way` in the code) is one possible set
+of paths for a commodity. We look for the least time T for which commodities can be divided among routings so that no
+link carries more than T times its bandwidth. Column generation solves this problem: a linear program over the known
+routings gives link prices, and the cheapest routing of every commodity at these prices is added. Prices also prove a
+bound: in time T, the data on a link cost at most T * price * bandwidth, and every commodity costs at least as much as
+its cheapest routing. In schedules, commodities are divided in whole chunks.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
 
 
 def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
-    """Return the cheapest routing for the data of group member `root`; an allreduce tries a few roots. O(ranks^3)."""
+    """Return the cheapest routing for the data of group member `root`. An allreduce tries a few roots. O(ranks^3)."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return routing(group, root, path)
@@ -103,16 +103,16 @@ def tree_cost(cost: Floats, parents: Parents) -> float:
 MAX_ROUNDS = 80
 _BEHIND = 1e-3
 _MOST_BOUNDS = 32
-"""Maximum number of groups for which separate bounds are tried if the prices do not prove enough."""
+"""Maximum number of groups for which each group's separate bound is tried if the common prices prove too little."""
 _CLOSE = 1e-4
 _LEAST_PRICE = 1e-7
 _STEADY = 0.5
-_STARTS = 8  # ranks from which trees of an allreduce are tried if prices differ per direction
+_STARTS = 8  # roots to try for an allreduce if prices depend on the direction
 _LEAST_SHARE = 1e-9
 
 
 def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = Fraction(1, 100)) -> GroupPacking:
-    """Return the best division of the fabric among the groups, and a lower bound on the time. Deterministic.
+    """Return the best division of the network among the groups, and a lower bound on the time. Deterministic.
 
     Each of at most 80 rounds solves a linear program with one row per link and per commodity. On boxes with rails, the
     rounds start from a plan in closed form and end when a plan is well within `close` of the bound.
@@ -132,7 +132,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     center = 1.0 / widths / len(widths)
     ways: list[list[Routing]] = [[] for _ in commodities]
     best_lower, best_prices, prices, enough = 0.0, center, center, _CLOSE
-    if rails is not None and rails.gap is not None:  # start there; whole chunks need the rest of `close`
+    if rails is not None and rails.gap is not None:  # start there; rounding to chunks needs the rest of `close`
         ways, enough = [list(listed) for listed in rails.ways], float(close) / 4
         best_lower, best_prices = float(rails.lower), rails.prices / float(rails.prices @ widths)
         prices = (best_prices + center) / 2
@@ -193,7 +193,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 def _master(
     commodities: Sequence[Commodity], ways: Sequence[Sequence[Routing]], widths: Floats
 ) -> tuple[list[Floats], Floats, float]:
-    """Solve the linear program over the known ways. Return (data fraction per way, link prices, data / bandwidth)."""
+    """Solve the linear program over the known routings, `ways`. Return (fractions, link prices, time)."""
     links, columns = len(widths), [len(each) for each in ways]
     rows, places, values = [], [], []
     column = 0
@@ -220,7 +220,7 @@ def _master(
 def _used(
     ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
 ) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return each commodity's (ways with data, fraction of its data on each, with sum 1). Equal ways are merged."""
+    """Return each commodity's (routings that carry data, fraction of its data on each). Equal routings are merged."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
         merged: dict[tuple[object, ...], float] = {}
@@ -242,8 +242,8 @@ _NEARLY_BEST = Fraction(1001, 1000)
 class GroupSchedule:
     """The schedule of one group.
 
-    network: the fabric with only the group's members as ranks
-    loads:   loads of this group on the links of the complete fabric
+    network: the network in which only the group's members are ranks
+    loads:   loads of this group on the links of the original network
     """
 
     group: Group
@@ -254,7 +254,7 @@ class GroupSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedSchedules:
-    """Schedules of all groups, which share the fabric.
+    """Schedules of all groups, which run at the same time on one network.
 
     time:  time that the busiest link needs for the data of all groups, in data / bandwidth
     lower: lower bound on the time of any plan
@@ -292,8 +292,8 @@ def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | No
 def loads_alone(topology: Topology, group: Group) -> list[GroupLoads]:
     """Return the link loads of a plan in which `group` runs alone.
 
-    A group that runs alone could also send data within a box through NICs and other boxes, which gains less than 1/8.
-    Plans in closed form do not do this.
+    Plans in closed form send data within a box only over the box's own links. A group that runs alone could gain a
+    little, less than 1/8, by also sending such data through NICs and other boxes.
     """
     packing = pack_groups(topology, [group], Fraction(1, 8))
     return list(loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))
@@ -359,7 +359,7 @@ def _schedule(network: GroupNetwork, packing: GroupPacking, number: int, chunks:
 def _shards(
     group: Group, root: int, way: Routing, units: tuple[int, int], chunks: int
 ) -> Iterator[tuple[Column, int, int]]:
-    """Yield (shard of each transfer, first chunk, last chunk + 1) for the interval `units` of the root's data."""
+    """Yield (shard of each transfer, first chunk, last chunk + 1) for the interval `units` of the data of `root`."""
     first, last = units
     if group.collective.is_alltoall:
         yield root * len(group.ranks) + way.target, first, last

@@ -31,9 +31,9 @@ PathOf = Callable[[int, int], tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """One way to move a commodity (the data of a root or source): transfers between the members of a group.
+    """One possible routing of a commodity (the data of a root or source): transfers between the members of a group.
 
-    depth:   step in which the transfer's sender sends
+    depth:   step in which the transfer takes place
     reduces: whether the receiver adds the data to its own
     target:  index of the member that should receive the data in an all-to-all; -1 for all members
     paths:   links from sender to receiver
@@ -56,10 +56,9 @@ class Routing:
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the routing of the data of `root`: direct for an all-to-all, otherwise sums via `up`, copies via `down`.
+    """Return the routing for the data of `root`: direct in an all-to-all; else sums along `up`, copies along `down`.
 
-    All sums come before the copies. Members are identified by their index in the group, but `path` is called with
-    ranks.
+    Members are identified by their index in the group, but `path` is called with ranks. Copies start after all sums.
     """
     ranks, nothing = group.ranks, np.zeros(0, dtype=np.int64)
     if group.collective.name == CollectiveName.ALLTOALL:
@@ -86,7 +85,7 @@ def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, 
 
 
 def _depths(parents: Parents) -> NDArray[np.int64]:
-    """Return the number of edges from the root to each node. Each round doubles the counted edges."""
+    """Return int64 per node: number of edges from the root. Each round doubles the depth that is covered."""
     above = np.where(parents < 0, np.arange(len(parents)), parents)
     depths = (parents >= 0).astype(np.int64)
     while (further := depths[above]).any():
@@ -168,9 +167,9 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return the number of units on each way of commodity `number`: its fraction, rounded by largest remainders.
+    """Return the number of units on each routing of commodity `number`: its fraction, rounded by largest remainders.
 
-    There are as many units as chunks in one shard or, if the commodity is the only one of its group, in all shards.
+    A unit is a chunk. The commodity has the chunks of one shard or, if it is the only one of its group, of all shards.
     """
     group = packing.groups[packing.commodities[number].group]
     units = chunks * (len(group.ranks) if group.commodities == 1 else 1)
@@ -232,7 +231,7 @@ def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fr
     topology = fabric.topology
     time, busy = busiest(topology, loads_of(topology, packing, parts))
     links, members = topology.links, sorted({rank for group in packing.groups for rank in group.ranks})
-    nics, into = np.zeros((2, len(links)), dtype=np.bool_)  # all NICs, in one direction; all links into ranks
+    nics, into = np.zeros((2, len(links)), dtype=np.bool_)  # links of all NICs in one direction; all links into ranks
     if fabric.boxes > 1:
         nics[fabric.narrowest[1]] = True
     into[[link for path in fabric.nic_links[1] for link in path]] = True
@@ -248,7 +247,7 @@ def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fr
 
 
 def _around_roots(fabric: RailFabric, groups: tuple[Group, ...]) -> Iterator[NDArray[np.bool_]]:
-    """Yield the links out of all roots of broadcasts and out of their boxes, and the links into those of reduces."""
+    """Yield bool[links]: links out of broadcasts' roots or the roots' boxes, and links into reduces' roots or boxes."""
     links = fabric.topology.links
     for name, side, ends in ((CollectiveName.BROADCAST, 0, links.src), (CollectiveName.REDUCE, 1, links.dst)):
         rooted = [each for each in groups if each.collective.name == name]
@@ -268,7 +267,7 @@ def _ways(fabric: RailFabric, group: Group, root: int, path: PathOf) -> tuple[Ro
         trees = [_tree(fabric, group, start) for start in range(ranks)]
         return tuple(routing(group, start, path, tree, tree) for start, tree in enumerate(trees))
     trees = [_tree(fabric, group, root)]
-    if group.collective.is_rooted:  # one part of the data for each NIC of the root's box
+    if group.collective.is_rooted:  # the root's data are divided equally among the NICs of its box
         trees = [_tree(fabric, group, root, entry) for entry in range(_grid(fabric, group).shape[1])]
     if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
         return tuple(routing(group, root, path, down=tree) for tree in trees)
@@ -292,7 +291,7 @@ def _tree(fabric: RailFabric, group: Group, root: int, entry: int | None = None)
     parents = np.full(grid.size, -1, dtype=np.int64)
     parents[order[:, 1:]] = order[:, :-1] if fabric.has_switch else order[:, :1]
     parents[order[1:, 0]] = order[:-1, -1 if is_turning else 0]
-    if order[0, 0] != root:  # the root sends to its box's entry, and no member sends to the root
+    if order[0, 0] != root:  # the root sends to the first member of its box, and no member sends to the root
         place = int(np.flatnonzero(order[0] == root)[0])
         if place + 1 < width:
             parents[order[0, place + 1]] = parents[root]

@@ -30,13 +30,13 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 
 _MANY_UNITS = 1024
-"""Above this number of units per rank, fewer units are tried: measured bandwidths would need very many."""
+"""Above this number of units per rank, fewer units are tried, because measured bandwidths would need too many."""
 
 
 _Builder = tuple[str, Fraction, Callable[[int | None], PairedTrees], Mapping[str, Any] | None]
-"""A way to build trees: its name; the allreduce rate promised by its linear program; a function that makes trees for
-about this number of units of the vector, or, given None, for so many that no speed is lost; and a certificate that no
-pairs of trees are better, or None."""
+"""A method to build trees: its name; the allreduce rate that its linear program promises; a function that makes trees
+for about the given number of units of the vector, or, if None is given, for enough units that no speed is lost; and a
+certificate that no pairs of trees are faster, or None."""
 
 
 def in_network_schedule(
@@ -79,11 +79,11 @@ def _parameters(options: Options, construction: str) -> Mapping[str, Parameter]:
 
 
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
-    """Yield ways to build trees, until one of them promises the rate `enough`.
+    """Yield methods to build trees, until one of them promises the rate `enough`. The methods, in this order:
 
-    First: trees that visit all switches that add and multicast without a limit ("promotion"). Then: column generation
-    over trees that are used in both directions ("columns"). Last: column generation over pairs of different trees
-    ("pairs").
+    - "promotion": trees that visit all switches that add and multicast without a limit;
+    - "columns": column generation over trees that are used in both directions;
+    - "pairs": column generation over pairs of different trees.
     """
     equal = with_equal_widths(topology)
     mates = None if equal is None else mates_of(equal)
@@ -123,7 +123,7 @@ def _built(
 ) -> PairedTrees | None:
     """Return the trees of a builder, or None if a switch cannot be removed or numbers are too large.
 
-    They carry k units per rank, or the fewest units that lose at most the gap in `options`.
+    The trees carry k units per rank or, without k, the fewest units whose time is within `options.gap` of the promise.
     """
 
     def built(units: int | None) -> PairedTrees | None:

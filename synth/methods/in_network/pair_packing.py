@@ -1,9 +1,9 @@
 """Packs pairs of trees on any network: one tree collects sums, the other spreads results.
 
-The first may branch at switches that add, the second at switches that multicast. Both have the same rank as root, or
-the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs uses link
-prices to find cheap pairs. If all roots and all sets of switches were compared in the last round, no pairs are better,
-and the prices prove it.
+The first tree may branch at switches that add, the second at switches that multicast. Both have the same rank as root,
+or the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs uses
+link prices to find cheap pairs. If the last round compared all roots and all sets of switches, the prices prove that no
+pairs are better.
 
 If every link is equally wide in both directions, some best pairs use the same tree up and down, over switches that both
 add and multicast, and cost the same from every root. Then only trees from rank 0 are compared, a link and the opposite
@@ -45,7 +45,7 @@ MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
 _MAX_WORK = 2**17
 """Approximate limit on the number of trees made in all rounds, times their number of nodes."""
 MAX_TREES = 2**11
-"""Maximum of (sets of switches) * (roots) for which all trees are compared at the end."""
+"""Limit of (sets of switches) * (roots). Up to this limit, all trees are compared in the last round."""
 _LEAST_ROUNDS = 4
 _ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
@@ -208,7 +208,7 @@ class _PairSearch:
     nodes: ranks, then the switches that add or multicast; `place` has the index of each node
     adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, switches that do both
     limits: sums per second of the adders that have a limit; in the linear program their rows follow the rows of links
-    row: for each link, the row of the program that limits it
+    row: for each link, the row of the linear program that limits its load
     """
 
     def __init__(self, topology: Topology, row: NDArray[np.int64], *, is_both_ways: bool) -> None:
@@ -232,11 +232,10 @@ class _PairSearch:
         unlimited = [node for node in self.adders if is_both_ways and node not in self.limits]
         self._ends = frozenset([*ranks, *unlimited])
         self._cost: Floats = np.zeros((0, 0))  # cost of the cheapest path between any two of `nodes`
-        self._came: list[dict[int, tuple[int, int]]] = []  # (node before, link) on these paths, by source
+        self._came: list[dict[int, tuple[int, int]]] = []  # per source, by node: (previous node, link) on its path
 
     def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
-        """Yield (cost, pair, column) of cheap pairs: the cheapest from each root, or several from one if
-        `is_both_ways`.
+        """Yield (cost, pair, column): the cheapest pair of each root or, if `is_both_ways`, several pairs of rank 0.
 
         thorough: whether to compare all sets of switches instead of searching locally
         """
@@ -258,7 +257,7 @@ class _PairSearch:
                 (cost_in, trees_in), (cost_out, trees_out) = inward(root), outward(root)
                 pairs.append((cost_in + cost_out, Pair(root, trees_in, trees_out)))
             spread = {switch: outward(switch) for switch in self.copiers if self.adders}
-            for adder in self.adders if spread else ():  # sums end there and go to the cheapest switch that copies
+            for adder in self.adders if spread else ():  # the adder sends its sums to a switch that copies
                 cost_in, trees_in = inward(adder)
                 between = {switch: float(self._cost[self.place[adder], self.place[switch]]) for switch in spread}
                 start = min(spread, key=lambda switch: spread[switch][0] + between[switch])
@@ -333,9 +332,9 @@ class _PairSearch:
     def _trees(
         self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float], thorough: bool
     ) -> Iterator[_CostedTree]:
-        """Yield the cheapest tree over each set of switches, or, unless `thorough`, two cheap trees.
+        """Yield the cheapest tree over each set of switches or, unless `thorough`, two cheap trees.
 
-        These are found by local search over sets of switches from the empty and the full set.
+        The two trees are found by local search over sets of switches, starting with no switches and with all switches.
         """
         if thorough:
             for size in range(len(switches) + 1):
@@ -355,7 +354,7 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the trees of `packing` in about `units` units. None: the fewest that are exact, or 2^17 if too many."""
+    """Return the trees of `packing` in about `units` units; None for the fewest that are exact, or 2^17 if too many."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

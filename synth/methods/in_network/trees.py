@@ -1,4 +1,4 @@
-"""Trees over ranks and switches that add or multicast: how to split links between them, and their rates.
+"""Trees over ranks and switches that add or multicast: how to divide link bandwidths among them, and their rates.
 
 In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth both ways, a
 tree may carry sums up and results down. It then uses its rate in both directions of every link, so it is enough to pack
@@ -44,7 +44,7 @@ def mates_of(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
-    """Return `topology` with equal bandwidths in both directions: the smaller of a link's and its opposite link's.
+    """Return `topology` with each link's bandwidth reduced to that of its opposite link, if that is smaller.
 
     Returns None if a link has no opposite link. Links keep their ids, and trees that fit into the result also fit into
     `topology`.
@@ -91,7 +91,7 @@ _ROUNDED_UNITS = 2**17
 class UndirectedSplit:
     """A split of link bandwidths between out-trees in both directions.
 
-    roots:   total rate of the trees rooted at each compute node that may be a root
+    roots:   total rate of the trees rooted at each compute node that is allowed as root
     outward: bandwidth of each arc for out-trees
     """
 
@@ -189,7 +189,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
         return scale * max(network.links.bandwidths) * len(network.links) < LARGEST_AMOUNT
 
     def whole_at(scale: Fraction | int, counts: Sequence[int]) -> WholeUnits:
-        if not is_small(scale):  # the split is almost right, but some cut has no bandwidth at all
+        if not is_small(scale):  # the linear program's tolerance hides a cut without any bandwidth
             rule = "the links of a split must carry its trees, in amounts of 64 bits"
             raise InvalidInput(rule, network.spec, "leave these switches as they are")
         supply = np.zeros(network.compute_count, dtype=np.int64)
@@ -209,7 +209,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
 
 
 def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | int) -> Integers:
-    """Return int64 per link: `split` times `scale` in whole units, so that each link carries both directions.
+    """Return int64 per link: `split` times `scale`, rounded to whole units that fit each link in both directions.
 
     Of parallel links, the first carry one direction and the last the other direction.
     """

@@ -71,7 +71,7 @@ def proven_time_per_byte(schedule: Schedule) -> Fraction | None:
         return None
     time, sizes = check_traffic_certificate(schedule.topology, schedule.certificate), schedule.collective.sizes or ()
     amounts = [amount for row in schedule.certificate["amounts"] for amount in row]
-    # The smallest chunk size for which each pair's chunks hold its amount
+    # The smallest chunk size for which the chunks of each pair are large enough for its amount.
     chunk = max((Fraction(amount, size) for amount, size in zip(amounts, sizes, strict=True) if size), default=None)
     if chunk is None or any(amount and not size for amount, size in zip(amounts, sizes, strict=True)):
         raise _refusal("amounts that the schedule does not send")
@@ -81,8 +81,8 @@ def proven_time_per_byte(schedule: Schedule) -> Fraction | None:
 def check_copies_certificate(schedule: Schedule) -> Fraction:
     """Return the proven lower bound on the time of a dispatch or combine, in chunks / bandwidth.
 
-    The certificate names a set of nodes. Each chunk that starts in this set and must end outside crosses one of the
-    links that lead out, however often it is copied or added later. Exact. O(links + members).
+    The certificate names a set of nodes. Each chunk that starts in the set and is needed outside crosses at least one
+    link out of the set, no matter where it is copied or added. Exact. O(links + members).
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.

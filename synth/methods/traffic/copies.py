@@ -54,12 +54,12 @@ class Edges(NamedTuple):
 class DispatchPlan:
     """Trees along which tokens spread. Every rank receives each chunk of a token at most once.
 
-    edges:  the trees' edges, with chunks of 1 / `parts` of a unit of `routing.amount`
+    edges:  the trees' edges; a chunk is 1 / `parts` of a unit of `routing.amount`
     routes: paths of links
     pair:   index of each edge's route
     bound:  cut that gives the lower bound on the time of any plan
     method: `two level`, `trees` or `no copies`
-    uncopied_time: time of the plan in which sources send every copy themselves
+    uncopied_time: time of the plan in which each source sends a separate copy to each target
     time:   time that the busiest link needs, in units of data / bandwidth
     """
 
@@ -84,14 +84,14 @@ class DispatchPlan:
 
     @property
     def can_return(self) -> bool:
-        """Whether every link has a reverse link, over which a combine sends."""
+        """Whether every link has a reverse link, so that a combine can send back over the same paths."""
         with suppress(InvalidInput):
             return bool(reverse_routes(self.topology, self.routes))
         return False
 
     @property
     def combine_time(self) -> Fraction:
-        """Time of the combine, which uses the reverse link of every link, in units of data / bandwidth."""
+        """Time of the combine, which sends back over the reverse links, in units of data / bandwidth."""
         return self._time(reverse_routes(self.topology, self.routes))
 
     def _time(self, routes: Routes) -> Fraction:
@@ -222,7 +222,7 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges` along `paths`. Both have equal totals per pair of ranks, in `unit` chunks."""
+    """Return the plan that sends `edges` along `paths`. Totals per pair of ranks are equal, in `unit` chunks."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
@@ -234,12 +234,14 @@ def _over_paths(
 
 
 class _Homes(NamedTuple):
-    """A routing in which other ranks may copy tokens for busy sources. The rank that copies a row's tokens is its home.
+    """A routing in which other ranks may make copies for busy sources.
 
-    routing:   the rows, each with its home as the source
-    origin:    int64[rows], the rank that has the tokens
-    shard, lo: int64[rows], the shard of each row and its first chunk there
-    via:       int64[rows], the other box to which the home sends once and which sends to further boxes; -1 for none
+    A row is a part of a shard. Its home is the rank that sends the tokens to their targets: the source or a helper.
+
+    routing:   the rows, with their homes as sources
+    origin:    int64[rows], the rank that has the tokens at the start
+    shard, lo: int64[rows], the row's shard, and the row's first chunk in the shard
+    via:       int64[rows], a box that forwards the tokens to all other boxes, so the home sends them to it alone; or -1
     """
 
     routing: TokenRouting
@@ -250,15 +252,15 @@ class _Homes(NamedTuple):
 
 
 def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes:
-    """Choose the homes of all tokens. Boxes and ranks that would send for longer than `least` let others copy for them.
+    """Choose the ranks that copy tokens. Boxes and ranks that would send for longer than `least` let others help them.
 
-    Loads are estimated as if a source sent a token to each other target in its box, and to a relay for each other box.
+    Loads are estimated as if a source sent each token to all targets in its box, and to one relay per other box.
     """
     boxes, places = fabric.members.shape
     box, source = fabric.box.astype(np.int64), routing.source
 
     def counts_of(routing: TokenRouting) -> tuple[Numbers, Numbers]:
-        """Return the number of other targets in a row's box, and int64[rows, boxes] in other boxes."""
+        """Return (int64[rows]: number of targets in the source's box, int64[rows, boxes]: number in other boxes)."""
         shard, size = routing.shard, len(routing.source)
         away = routing.targets != routing.source[shard]
         key = shard[away] * boxes + box[routing.targets[away]]
@@ -294,7 +296,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
 
     part, begin, amount, helper = _shared(first.amount, copies, load, level, first.source, helpers)
     row_of, reached = _gathered(first, part)
-    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # the origin already has its tokens
+    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # sent by a helper to the origin
     home = np.where(helper < 0, first.source[part], helper)
     homed = _routing_of(routing, home, row_of[~back], reached[~back], amount)
     return _Homes(homed, first.source[part], number[part], lo[part] + begin, via[part])
@@ -308,9 +310,12 @@ def _shared(
     unit: Numbers,
     helpers: Callable[[int, int], list[tuple[int, int]]],
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Let other units (ranks or boxes) copy parts of what busy units would send repeatedly, so that loads fit `level`.
+    """Let other units (ranks or boxes) make copies for busy units, so that no load exceeds `level` if possible.
 
-    helpers: returns units that may copy a row of a unit, as pairs (0 if the row goes there anyway, otherwise 1; unit)
+    amount, copies: chunks of each row, and how often its unit `unit[row]` would send each chunk
+    load, level:    each unit's load in chunks, and its limit
+    helpers:        returns the units that could copy a row for a unit, as pairs (1 if the row must be sent there only
+                    for this purpose, else 0; helping unit)
 
     Returns:
         Parts of all rows: row, first chunk, number of chunks, unit that copies the part (-1: the row's own).
@@ -341,7 +346,7 @@ def _shared(
 
 
 def _gathered(routing: TokenRouting, number: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the targets of the shards in `number`, one after another: (index in `number`, target)."""
+    """Return all targets of the shards in `number` as columns: (index of the shard in `number`, target)."""
     sizes = np.diff(routing.offsets)[number]
     before = np.cumsum(sizes) - sizes
     entry = np.arange(sizes.sum()) + np.repeat(routing.offsets[number] - before, sizes)
@@ -356,15 +361,15 @@ def _routing_of(like: TokenRouting, source: Numbers, row: Numbers, targets: Numb
 def _over_rails(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, start: Numbers, known: Edges | None = None
 ) -> Edges:
-    """Return the edges to homes, from there to relays in the box, over NICs to other boxes, and then to targets.
+    """Return the edges from origins to homes, to relays in the same box, over NICs to other boxes, then to targets.
 
     Args:
         fabric: the network.
         whole: the routing of all tokens to all targets.
         homes: the same routing, divided into rows with homes.
         least: time for which NICs are balanced.
-        start: depth of edges out of each origin.
-        known: edges from the origins that exist already. Their `shard` is the row.
+        start: depth of the edges out of each row's origin.
+        known: existing edges from the origins, which need not be added again. Their `shard` is the row.
     """
     routing, origin, box, ranks = homes.routing, homes.origin, fabric.box.astype(np.int64), whole.ranks
     is_moved = origin != routing.source
@@ -382,8 +387,8 @@ def _over_rails(
     far = np.flatnonzero(box[targets] != box[source[shard]])
     if not len(far):
         return _of_shards(homes, star)
-    # One crossing for each shard and box, to one of the shard's targets there; consecutive crossings use different
-    # targets.
+    # A crossing is one message to another box: one per row and box, to one of the row's targets there. Consecutive
+    # crossings use different targets.
     order = far[np.lexsort((targets[far], box[targets[far]], shard[far]))]
     first = np.flatnonzero(np.diff(shard[order] * len(fabric.members) + box[targets[order]], prepend=-1))
     count = np.diff(np.append(first, len(order)))
@@ -395,7 +400,7 @@ def _over_rails(
     places = fabric.members.shape[1]
     of_places = np.zeros(fabric.members.shape, dtype=np.int64)
     np.add.at(of_places, (box[targets[copied]], fabric.place[targets[copied]]), routing.amount[shard[copied]])
-    inside = (of_places // places)[box]  # assumes that NICs receive equal parts of the copied data
+    inside = (of_places // places)[box]  # lane loads if all NICs of a box receive equal parts of the data to copy
     np.add.at(inside, (star.sender, fabric.place[star.receiver]), star.hi)
     pieces = split_amounts(fabric, amounts, least, inside)
     of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
@@ -407,7 +412,7 @@ def _over_rails(
     relayed = relayed._replace(depth=later[relayed.shard])
     depth = np.where(own, start[row[crossing]], later[row[crossing]] + via)
     across = Edges(row[crossing], lo, hi, sender, receiver, depth)
-    # Homes that need no tokens themselves receive only those that they pass on
+    # Homes that are not targets themselves receive only the chunks that they forward.
     passed = np.flatnonzero(is_moved[across.shard] & ~keeps[across.shard] & ~own)
     shards, begins, ends = (column[passed] for column in (across.shard, lo, hi))
     to_homes = _to_relays(shards, begins, ends, source[shards], there, routing)
@@ -429,10 +434,10 @@ def _over_rails(
 def _onward(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, across: Edges, spread: Edges
 ) -> Edges:
-    """Return the edges from the box that copies a row (`homes.via`) to further boxes.
+    """Return the edges from the boxes `homes.via`, which forward rows, to the other boxes.
 
-    across: the rows' edges to other boxes
-    spread: edges inside these boxes; their `shard` is the index of the edge in `across`
+    across: edges of all rows to other boxes
+    spread: edges from there inside the box; their `shard` is the index of the edge in `across`
     """
     box, onward = fabric.box, np.flatnonzero(homes.via[across.shard] >= 0)
     of_row, receiver = across.shard[onward], across.receiver[onward]
@@ -465,7 +470,9 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Cut crossings and pieces so that each part lies in one of each. Totals per key (a pair of ranks) must be equal.
+    """Divide crossings and pieces, so that each part belongs to one crossing and one piece between the same two ranks.
+
+    The keys are pairs of ranks. For each key, crossings and pieces must have equal total amounts.
 
     Returns:
         For each part: its crossing, its piece, and its first chunk and last chunk + 1 in the crossing.
@@ -482,7 +489,7 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return the edges from sources to relays that are not targets. Data for several boxes share an edge."""
+    """Return edges to relays that do not receive the data anyway in `star`. Data for several boxes share an edge."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]
@@ -502,7 +509,7 @@ def _tree_plans(topology: Topology, routing: TokenRouting, bound: Cut) -> list[D
     """Return plans in which ranks copy the data along trees of cheap paths, one plan per limit on link times."""
     problem, unit = commodities_of(topology, symmetric=False), int(np.gcd.reduce(routing.amount))
     units = routing.amount // unit
-    # Shards are divided into parts of whole units, so that they can use different trees
+    # Shards are divided into parts of whole units, and each part can use a different tree.
     most = max(int(units.sum()) // _TREES, 1)
     parts = -(-units // most)
     shard = np.repeat(np.arange(len(units)), parts)

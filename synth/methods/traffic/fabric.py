@@ -1,4 +1,4 @@
-"""Boxes with rails, the form of most GPU clusters: a GPU reaches GPUs in its box over lanes, other boxes over its NIC.
+"""Boxes with rails, the form of most GPU clusters. Lanes join GPUs in a box; NICs lead to a switch per place (rail).
 
 Also models how libraries send traffic on such networks: each pair uses one path, through one relay. NCCL sends from the
 sender's NIC or, with PXN (2.12 and later), from the NIC of the local rank that has the receiver's index, so that data
@@ -33,8 +33,8 @@ class RailLoads(NamedTuple):
     """Amounts of data on every lane and NIC.
 
     place:     int32[ranks], each rank's place (index) in its box
-    inside:    int64[ranks, places], on the lane from a rank to a place in its box
-    out, into: int64[ranks], on NICs
+    inside:    int64[ranks, places], sent over lanes from a rank to a place in its box
+    out, into: int64[ranks], sent and received by each rank's NIC
     """
 
     place: Ranks
@@ -44,7 +44,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: the ranks whose NICs send and receive the data from row to column; -1 within a box."""
+    """int32[ranks, ranks]: ranks whose NICs send and receive the data from row's to column's rank; -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -52,7 +52,7 @@ class Relays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RailFabric:
-    """Ranks by box and place, and the links that join them.
+    """A network of boxes with rails: ranks by box and place (index in the box), and the links between them.
 
     members:    int32[boxes, places], each box's ranks, ascending; the NICs at one place share a switch
     place, box: int32[ranks], place and box of each rank
@@ -61,8 +61,8 @@ class RailFabric:
     nics:       int64[2, ranks], bandwidths out and in, in the same unit
     lane_links: int32 with the shape of `lanes`, each lane's link
     nic_links:  the links from each rank to its rail's switch, and back, in travel order
-    narrowest:  int32[2, ranks], the narrowest link of each of these paths
-    is_apart:   whether ranks at different places are joined only by lanes
+    narrowest:  int32[2, ranks], the link with the least bandwidth on each of these paths
+    is_apart:   whether NICs at different places have no common switch, so that only lanes join them
     """
 
     topology: Topology
@@ -97,7 +97,7 @@ class RailFabric:
         amount: Amounts,
         inside: Amounts | None = None,
     ) -> RailLoads:
-        """Return the loads of pieces, as `Pieces` describes their paths, in addition to the loads `inside` of lanes."""
+        """Return the loads if data take the paths that `Pieces` describes. `inside`: additional loads of lanes."""
         ranks, places = len(self.place), self.members.shape[1]
         lanes = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         loads = RailLoads(self.place, lanes, *np.zeros((2, ranks), dtype=np.int64))
@@ -105,7 +105,7 @@ class RailFabric:
         return loads
 
     def tables(self, loads: RailLoads) -> list[Amounts]:
-        """Return the loads of lanes (to and from switches, or between pairs), then the loads of NICs, out and in."""
+        """Return the loads as arrays: lanes (to and from the box's switch, or between pairs), then NICs out and in."""
         lanes = [loads.inside.ravel()]
         if self.has_switch:
             from_switch = np.empty_like(loads.out)
@@ -135,7 +135,7 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return (largest bound of cuts around ranks, boxes and places in all boxes; links of the cut). O(ranks^2)."""
+        """Return (time of the slowest cut around a rank, a box or all ranks at one place; its links). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
         amounts = sent.sum(axis=1), sent.sum(axis=0)
         for groups, has_lanes, has_nics, widths in self._cuts:
@@ -150,7 +150,7 @@ class RailFabric:
 
     @cached_property
     def _cuts(self) -> list[tuple[Ranks, bool, bool, list[Classes]]]:
-        """Groups of ranks, whether lanes and NICs lead out of a group, and the bandwidths out of and into the group."""
+        """Kinds of cuts: (groups of ranks, whether lanes and NICs leave a group, bandwidths out of and into groups)."""
         lanes = self.lanes
         if not self.has_switch:
             into = np.empty(len(self.place), dtype=np.int64)
@@ -167,7 +167,7 @@ class RailFabric:
         return [(*kind, classes(*kind)) for kind in kinds]
 
     def _lanes_of(self, rank: int, side: int) -> Ranks:
-        """Return the ids of the lanes out of `rank` (side 0) or into it (side 1)."""
+        """Return the link ids of the lanes out of `rank` (side 0) or into `rank` (side 1)."""
         if self.has_switch:
             return self.lane_links[side, [rank]]
         box, place = self.members[self.box[rank]], self.place[rank]
@@ -182,8 +182,9 @@ class RailFabric:
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`.
 
-        Inside a box, data may take a detour. Then `sender` and `receiver` are both the rank that relays; or `source`
-        and `target`, whose rails share a switch; or the ranks at the same places in another box, which relays.
+        Inside a box, data may take a detour over a relay or NICs. Then `sender` and `receiver` are either both the
+        relaying rank; or `source` and `target`, if their NICs share a switch; or the ranks at the same places in
+        another box, which relay.
         """
         if sender < 0:
             return self.lane(source, target)
@@ -202,14 +203,14 @@ class RailFabric:
         return self.path(source, target, int(direct.sender[source, target]), int(direct.receiver[source, target]))
 
     def path_over(self, rail: int, source: int, target: int) -> tuple[int, ...]:
-        """Return the links between two ranks, over the NICs at place `rail` if they are in different boxes."""
+        """Return the links from `source` to `target`; between boxes, over the NICs at place `rail` of both boxes."""
         if self.box[source] == self.box[target]:
             return self.lane(source, target)
         return self.path(source, target, *self.members[self.box[[source, target]], rail].tolist())
 
     @cached_property
     def usual(self) -> dict[str, Relays]:
-        """Relays that libraries use, by name of the baseline: the direct path and both rails."""
+        """The relays that libraries use, by baseline: "direct", "sender_rail" or "receiver_rail"."""
         far = self.box[:, None] != self.box
         own, other = np.indices(far.shape, dtype=np.int32)
         relays = {"direct": self._direct()}
@@ -220,7 +221,7 @@ class RailFabric:
         return relays
 
     def _direct(self) -> Relays:
-        """Return the ranks over whose NICs the shortest path of each pair leads."""
+        """Return the ranks whose NICs are on the shortest path of each pair of ranks."""
         problem = commodities_of(self.topology, symmetric=False)
         parents, ranks = ShortestPaths(problem).parents, len(self.place)
         ends = np.full((2, len(self.topology.links)), -1, dtype=np.int32)
@@ -274,7 +275,7 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
         return None
     widths, scale = topology.links.integer_bandwidths()
     lanes = widths[lane_links]
-    if not has_switch:  # data that a rank sends to itself use no link
+    if not has_switch:  # a rank has no lane to itself
         lanes[np.arange(len(box)), place] = 0
     narrowest = [[min(path, key=lambda link: int(widths[link])) for path in side] for side in nics if side]
     limits = np.array(narrowest, dtype=np.int32).reshape(2, -1)
@@ -313,7 +314,7 @@ class _Graph:
         return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
-        """Return the nodes from `rank` to its rail's switch or, if the path ends at another rank, to its middle."""
+        """Return the nodes from `rank` to its rail's switch or, if there is none, halfway to another rank."""
         outside = self.near[rank] - box
         path = [rank]
         while len(outside) == 1:
@@ -331,7 +332,7 @@ def _nics(
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
     """Return (links from each rank to its rail's switch, links back). Empty for a single box, None for other forms."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
-    if len(groups) == 1:  # other nodes must not lead anywhere
+    if len(groups) == 1:  # nodes outside the box must be dead ends
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
         return ((), ()) if all(len(graph.near[node]) == 1 for node in outside) else None
     ends: list[set[int]] = [set() for _ in groups[0]]
@@ -351,7 +352,7 @@ def _nics(
 
 
 def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topology, places: int) -> bool:
-    """Return whether each place has its own switch, which is linked only to the NICs at this place."""
+    """Return whether each place (index in a box) has its own switch, which is linked only to NICs at this place."""
     ends: dict[int, set[int]] = {}
     for path in there:
         ends.setdefault(int(topology.links.dst[path[-1]]), set()).add(int(topology.links.src[path[-1]]))

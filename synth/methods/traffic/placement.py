@@ -1,8 +1,8 @@
 """Recommends a placement of experts: which experts to replicate or swap, and how much this gains.
 
-Each step is the best of a few options: a popular expert on the busiest ranks gets a replica on a less busy rank, or is
-swapped with an expert on that rank. Steps are compared by the cut bound, then by how unequal the cuts' times are. The
-baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in
+Each step is the best of a few options: an expert with many tokens on the busiest ranks gets a replica on a less busy
+rank, or is swapped with an expert there. Steps are compared by the cut bound, then by how unequal the cuts' times are.
+The baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in
 descending order of tokens, each on the rank with the fewest tokens so far.
 """
 
@@ -71,7 +71,7 @@ def _cuts(topology: Topology, batch: TokenBatch) -> list[Cut]:
 
 
 def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
-    """Return (bound, how unequal cuts are: the sum of the fourth powers of their times, dominated by the largest)."""
+    """Return (bound, sum of the fourth powers of the cuts' times, which is large if the times are unequal)."""
     times = [cut.time for cut in _cuts(topology, batch)]
     most = max(times) or Fraction(1)
     return max(times), round(sum(float(time / most) ** 4 for time in times) * float(most) ** 4, 9)
@@ -86,7 +86,7 @@ def _options(
     into = [cut for cut in cuts if not cut.is_out]
     busiest = max(into, key=lambda cut: cut.time)
     load = np.zeros(ranks)
-    for cut in into:  # ranks in busy boxes count as busy
+    for cut in into:  # all ranks in a busy box count as busy
         ranks_there = list(cut.region.ranks)
         load[ranks_there] = np.maximum(load[ranks_there], float(cut.time))
     expert, replica = np.nonzero(np.isin(placement, busiest.region.ranks))
@@ -120,7 +120,7 @@ def eplb(batch: TokenBatch, ranks: int, replicas: int) -> Numbers:
     for expert in order[np.argsort(-(tokens / count)[order], kind="stable")].tolist():
         free = (slots > 0) & ~np.isin(np.arange(ranks), placement[expert])
         if not free.any():
-            continue  # every rank with room already has this expert
+            continue  # every rank that has room already has this expert
         rank = int(np.argmin(np.where(free, load, np.inf)))
         placement[expert, int(np.argmax(placement[expert] < 0))] = rank
         load[rank] += tokens[expert] / count[expert]

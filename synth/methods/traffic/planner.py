@@ -48,9 +48,9 @@ _LIMITS, _MOVES, _BELOW = 4, 60, Fraction(1, 50)
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
 _FEW_CELLS = 2**12
-"""Up to this number of ranks * links, the linear program is fast, so that its plans, which are exact, are used."""
+"""Up to this number of ranks * links, the linear program is fast, so its exact plans are used."""
 _MOST_CELLS = 2**17
-"""Above this limit of ranks * links, planning flows would take minutes; the closed form is used if there is one."""
+"""Above this number of ranks * links, planning flows takes minutes; a plan in closed form is used if there is one."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
 
 
@@ -85,8 +85,8 @@ def plan_traffic(
     Args:
         topology: the network.
         matrix: amount that each rank sends to each other rank.
-        chunks: number of chunks between the largest pair (`chunk_counts`).
-        gap: accepted gap for flows that need not be whole chunks.
+        chunks: number of chunks for the largest amount (`chunk_counts`).
+        gap: accepted time above the bound, relative to the bound, before flows are rounded to whole chunks.
         method: how flows are planned; if given, the closed form is not used.
         report: called with the bounds of a price descent as they improve.
 
@@ -148,7 +148,7 @@ def _plan_flows(
     starts = [SharedFlows(reduction, shortened(reduction, solution)), start] if chosen == "lp" else [start]
     rate = counts.chunk / bound.time
     chosen_flows = best_of(starts, 1, rate)[1]
-    # Units are so fine that rounding loses little, but loads stay within 64 bits.
+    # Units are small enough that rounding loses little, and large enough that loads fit into 64 bits.
     units = max(1, min(_FINE_UNITS, _LARGEST_LOAD // (int(problem.demand.sum()) * problem.node_count)))
     finest, fine_flows = balanced(start, units, rate)
     shares, fine_shares = (np.concatenate([part for _, part in each.blocks()]) for each in (chosen_flows, fine_flows))
@@ -183,7 +183,7 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
 def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
     """Return `plan` with parts of busy paths moved to cheaper ones, until it is within `gap` of its bound or stuck.
 
-    Also improves the bound: links that stay too busy for a limit just below the reached time get prices that prove it.
+    Also improves the bound: links whose load stays above a limit just below the time get prices, which prove a bound.
     """
     problem = plan.problem
     width = problem.class_capacity[problem.link_class] / problem.scale
@@ -288,7 +288,7 @@ def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
             flows[source] = paths.loads(first[[source]], np.array([source]))
             if len(starts):
                 flows[source] += paths.loads(second[starts], starts)
-        # Rounding removes cycles, which a path over a relay may have
+        # Rounding removes cycles, which paths over relays may contain.
         shares = flows.astype(np.float64)
         plan = _routed(plan.topology, plan.matrix, problem, plan.chunks, shares, plan.bound, name, plan.fluid)
     return plan

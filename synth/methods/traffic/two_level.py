@@ -25,11 +25,11 @@ from chorale.synth.methods.traffic.plan import PriceBound, TrafficPlan, proven_t
 
 _ROUNDS = 8
 _LIMITS, _MOVES = 4, 30
-"""Number of limits that are tried for lanes and NICs, and how often data move at each limit."""
+"""Number of time limits that are tried, and number of rounds in which data move to other paths for each limit."""
 _CLOSE = Fraction(1, 500)
 _WEAK = Fraction(1, 100)
 _MOST_CELLS = 2**17
-"""Up to this number of ranks times links, a gap above `_WEAK` makes a bound from prices worth its time."""
+"""Up to this number of ranks * links, a bound from prices is computed if the gap is above `_WEAK`."""
 
 
 class Pieces(NamedTuple):
@@ -131,9 +131,9 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
 
 
 def _price_bound(fabric: RailFabric, matrix: TrafficMatrix, pieces: Pieces, time: Fraction) -> PriceBound:
-    """Return the bound from prices of the lanes and NICs that stay too busy for a limit just below `time`.
+    """Return the bound from prices of the lanes and NICs that stay busy for longer than a limit just below `time`.
 
-    When no more pieces can be moved, these prices balance: no piece has a path that costs less than its own.
+    When no more pieces can be moved, no piece has a path that costs less than its current one.
     """
     topology, limit = fabric.topology, time * (1 - 2 * _WEAK)
     loads = fabric.tables(fabric.loads_of(*_relieved(fabric, pieces, limit)))
@@ -174,13 +174,13 @@ def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fract
 
 
 def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
-    """Return `pieces`, with parts moved to other paths so that no lane or NIC takes longer than `limit` if possible."""
+    """Return `pieces` with parts moved to other paths, so that lanes and NICs finish within `limit` if possible."""
     fields = fabric.members, fabric.place, fabric.rails, fabric.lanes, fabric.nics
     return Pieces(*native.relieved(*pieces, *fields, fabric.has_switch, float(limit / fabric.scale), _MOVES))
 
 
 def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts) -> Pieces:
-    """Return `sent` in pieces over NICs that are balanced for a time of `least`; ranks use their own NICs first.
+    """Return `sent` in pieces that load NICs and lanes evenly, for a time of `least` if possible.
 
     inside: int64[ranks, places], other loads on the lanes
     """
@@ -190,14 +190,14 @@ def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Am
 def _balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Return (time, pieces) of the best of a few splits. Each split relieves lanes that were too busy before.
+    """Return (time, pieces) of the best of a few splits. Each split relieves the previous one's busiest lanes.
 
-    The excess of a lane moves to the rank's own NIC if this NIC has room. Otherwise, the rank relays less data.
+    A rank with a busy lane sends more over its own NIC if this NIC has room. Otherwise, it relays less data for others.
     """
     limit = float(least / fabric.scale)
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)
     ends = np.stack([far.sum(axis=1), far.sum(axis=0)])  # amounts that ranks send to and receive from other boxes
-    widths = fabric.nics.astype(np.float64)  # NIC bandwidths for filling, reduced if ranks should relay less
+    widths = fabric.nics.astype(np.float64)  # NIC bandwidths for splitting, reduced for ranks that should relay less
     own = np.zeros_like(widths)  # fraction of `ends` that must use the rank's own NIC
     best: tuple[Fraction, Pieces] | None = None
     for _ in range(rounds):
