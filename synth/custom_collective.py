@@ -54,7 +54,7 @@ class CustomCollective:
             if not 1 <= value <= largest:
                 raise InvalidInput(f"{what} of a collective must be 1 to {largest}", value, "change it")
         if not self.required:
-            raise InvalidInput("the collective requires no result", "", "list what must be where under `outputs`")
+            raise InvalidInput("the collective requires no result", "", "list the required chunks under `outputs`")
         if sum(len(each.sources) for each in self.required) > MAX_CONTRIBUTIONS:
             raise InvalidInput(f"outputs must have at most {MAX_CONTRIBUTIONS} sources", "more", "use fewer chunks")
         for each in self.required:

@@ -96,7 +96,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
         rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
         raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
     if schedule.collective.name == CollectiveName.ALLTOALL and options.in_place and not limits.alltoall_in_place:
-        rule = f"an alltoall for {options.target} must be out of place, because its calls in place are refused"
+        rule = f"an alltoall for {options.target} must be out of place, because the runtime refuses in-place calls"
         raise InvalidInput(rule, "in place", "lower it with --outofplace (in_place=False)")
     program, excess = _attempt(schedule, options, limits)
     if program is None:
@@ -117,7 +117,7 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
     if not schedule.is_in_network:
         return schedule
     if options.target != PROCESS_TARGET:
-        rule = f"programs of blocks and messages in which switches act must be {PROCESS_TARGET}"
+        rule = f"programs in which switches add or multicast must be for {PROCESS_TARGET}"
         raise InvalidInput(rule, options.target, f"use {PROCESS_TARGET}, or synthesize without --in-network")
     if not options.in_place:
         raise InvalidInput("programs with switches that add must be in place", "", "lower it in place")

@@ -50,10 +50,10 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
             linked to all ranks.
     """
     if options.target != TARGET:
-        rule = f"schedules in which switches act are lowered to {TARGET}, whose runtime reaches them"
+        rule = f"schedules in which switches add or multicast can only become {TARGET} plans"
         raise InvalidInput(rule, options.target, "use that target, or a schedule of ranks alone")
     if options.protocol != "Simple" or options.reads or options.pipeline_bytes:
-        rule = "operations of the switch need protocol Simple, without reads and pipelines"
+        rule = "plans in which a switch adds need protocol Simple, without reads and pipelines"
         raise InvalidInput(rule, "one of them", "leave them out")
     roots = _roots(schedule)
     ranks = schedule.topology.compute_count

@@ -173,7 +173,7 @@ def options_for_sizes(
     if common % step:
         wrong = next(size for size in sizes_bytes if size % step)
         near = " or ".join(str(size) for size in (wrong // step * step, -(-wrong // step) * step) if size)
-        rule = f"sizes must be multiples of {step} bytes: {step // granule_bytes} chunks of whole {granule_bytes} bytes"
+        rule = f"sizes must be multiples of {step} bytes: {step // granule_bytes} chunks of {granule_bytes} bytes each"
         raise InvalidInput(rule, wrong, f"use {near} bytes, or a schedule with other chunks")
     instances = _largest_divisor(common // step, options.instances)
     largest = (options.chunks or schedule.chunks_per_shard) // least
@@ -243,7 +243,7 @@ def _uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
                 side[rank].append(shard)
         moved += size * len(list(ends[1]))
     if moved > MAX_CONTRIBUTIONS:
-        rule = f"a program of given sizes must require at most {MAX_CONTRIBUTIONS} chunks of sources"
+        rule = f"a program with given shard sizes must have at most {MAX_CONTRIBUTIONS} contributions to chunks"
         raise InvalidInput(rule, f"{moved} of {collective}", "plan it with fewer --chunks")
     longest = max(sum(sizes[shard] for shard in held) for side in sides for held in side)
     inputs, outputs = (tuple(map(tuple, side)) for side in sides)

@@ -322,7 +322,7 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
     Raises InvalidInput for an alltoall or an uneven collective. O(ranks^2).
     """
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
-        rule = "switches cannot help with {}"
+        rule = "switches cannot add or multicast in {}"
         raise InvalidInput(rule, str(collective), "choose allreduce, allgather, reduce_scatter, broadcast or reduce")
     chunks = ranks if collective.name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER) else 1
     shape = BufferShape(collective.name, chunks, ranks, in_place=True, root=collective.root)

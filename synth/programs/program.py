@@ -40,7 +40,7 @@ def as_protocol(text: str) -> Protocol:
 def exact_protocol(text: str) -> Protocol:
     """Return the protocol `text`. Raises InvalidInput unless `text` is spelled exactly as in runtimes."""
     if as_protocol(text) != text:
-        rule = "runtimes do not know the protocol '{}'"
+        rule = "runtimes do not accept the spelling '{}' of a protocol"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
     return as_protocol(text)
 

@@ -247,7 +247,7 @@ def simulate_flows(
     first = routes.offsets[graph.route]
     hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
     if (total := int(hops.sum())) > max_route_links:
-        rule = f"a flow-level simulation takes messages over at most {max_route_links} links together"
+        rule = f"the routes of all simulated messages can have at most {max_route_links} links in total"
         raise InvalidInput(rule, total, "use the congestion model (--model step) or a smaller topology")
     unit = model.unit_bytes_per_s(topology)
     capacities = np.array([float(bandwidth * unit) for bandwidth in links.bandwidths] or [1.0])
@@ -450,7 +450,7 @@ def simulate(
     ['20.0 us', '51.5 us']
     """
     if pipeline_chunks is not None and not 1 <= pipeline_chunks <= MAX_CHUNKS:
-        rule = f"what trees stream is cut into 1 to {MAX_CHUNKS} chunks"
+        rule = f"pipelined traffic must be divided into 1 to {MAX_CHUNKS} chunks"
         raise InvalidInput(rule, pipeline_chunks, "choose a number in this range")
     streams = list(traffic.streams())
     if fidelity == "step":

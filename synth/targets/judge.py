@@ -133,13 +133,13 @@ def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[P
     elif isinstance(program, Program) and program.switches:
         able = tuple(sorted(topology.abilities))
         if program.switches != able:
-            message = f"lets the nodes {program.switches} act; those that can in {topology.spec} are {able}"
+            message = f"uses switches {program.switches}; those of {topology.spec} that add or multicast are {able}"
             yield ProgramViolation.at("switches", message)
             return
         for rank, node in enumerate(program.switches, topology.compute_count):
             adds = any(item.op in _ADDING for block in program.ranks[rank].blocks for item in block.instructions)
             if adds and not topology.abilities[node].reduce:
-                yield ProgramViolation.at("switches", f"{topology.node_ids[node]} adds, and cannot", rank)
+                yield ProgramViolation.at("switches", f"{topology.node_ids[node]} adds, but cannot", rank)
 
 
 def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:

@@ -66,7 +66,7 @@ def _tag_faults(tag: str) -> Iterator[str]:
     if any(len(value) > LONGEST_VALUE for value in values):
         yield f"a value must have at most {LONGEST_VALUE} characters"
     if any("&" in value for value in values):
-        yield "values must hold no entities"
+        yield "values must not contain entities"
 
 
 def lift(text: bytes) -> Program:

@@ -316,7 +316,7 @@ def _refuse_constant(name: str) -> None:
 def _collective(root: JsonFields) -> Collective:
     spelling = root.text("collective")
     if spelling not in _COLLECTIVES:
-        rule = f"a plan for another collective than {', '.join(_COLLECTIVES)} needs a file that says what must be where"
+        rule = f"a plan for another collective than {', '.join(_COLLECTIVES)} needs a file that defines it"
         raise root.error(rule, spelling, "add --collective-file FILE, or correct it")
     collective = Collective(_COLLECTIVES[spelling])
     return Collective(collective.name, root.integer("root", 0)) if collective.is_rooted else collective
@@ -405,9 +405,9 @@ def _read_operation(fields: JsonFields, is_inner: bool = False) -> Operation:
         raise fields.error("unknown operation of a plan", name, f"known are {known}")
     action = Action(name)
     if action is Action.PIPELINE and is_inner:
-        raise fields.error("a pipeline must hold no pipeline", "one in another", "write one after the other")
+        raise fields.error("a pipeline must not contain a pipeline", "one in another", "write one after the other")
     if action.moves and fields.text("reduce_op", "sum") != "sum":
-        raise fields.error("plans are checked for sums", fields.text("reduce_op"), "write the plan for sum")
+        raise fields.error("only plans for sums can be checked", fields.text("reduce_op"), "write the plan for sum")
     group, iteration = fields.child("tbg_info"), fields.child("iter_context")
     part, barrier, pipeline = (0, 1), None, None
     if group is not None:

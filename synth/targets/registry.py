@@ -106,7 +106,7 @@ def _read_collective(
     name = next((each for each in STANDARD if each.value == alias.get(text, text)), None)
     if name is None:
         names = ", ".join(each.value for each in STANDARD)
-        rule = f"a program for another collective than {names} needs a file that says what must be where"
+        rule = f"a program for another collective than {names} needs a file that defines it"
         raise InvalidInput(rule, f'coll="{text}"', "add --collective-file FILE, or correct coll")
     collective = Collective(name)
     return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
@@ -348,7 +348,7 @@ class MscclExecutorXml(XmlTarget):
     def root(self, program: Program) -> dict[str, Attribute]:
         name = program.collective.name
         if program.collective.custom is not None:
-            rule = f"{self.name} must be for a collective by name: its loader knows no other"
+            rule = f"{self.name} can only execute collectives that have a standard name"
             raise InvalidInput(rule, program.collective, "lower it with --target msccl-xml or mscclpp-json")
         root = _root(
             program,
@@ -391,7 +391,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
     if attributes.text("coll") == CollectiveName.REDUCE_SCATTER:
         yield ProgramViolation.at("header", f'the loader knows coll="{REDUCE_SCATTER}" only')
     if not (attributes.flag("inplace") or attributes.flag("outofplace", False)):
-        yield ProgramViolation.at("never used", "serves neither calls in place nor calls out of place")
+        yield ProgramViolation.at("never used", "supports neither calls in place nor calls out of place")
     if program.max_bytes and program.max_bytes < program.min_bytes:
         yield ProgramViolation.at("never used", f"maxBytes {program.max_bytes} is below minBytes {program.min_bytes}")
 

@@ -270,13 +270,13 @@ def read_document(text: bytes, choose: LimitsChooser) -> tuple[XmlAttributes, Do
     if chosen is None or chosen.root is None or chosen.limits is None:
         raise InvalidInput("the program has no root element <algo>", "", "write the file again")
     notices = [
-        ProgramViolation.at("skipped", f"readers pass over <{element}> under <{parent}> ({count} of them)")
+        ProgramViolation.at("skipped", f"readers ignore <{element}> under <{parent}> ({count} of them)")
         for (element, parent), count in sorted(chosen.skipped.items())
     ]
     if len(builders) > 1:
         if not chosen.limits.single_wait:
             raise InvalidInput("the file contains {}, one program is needed", f"{len(builders)} programs", "keep one")
-        message = f"the file holds {len(builders)} documents in a row, of which the first <algo> is taken"
+        message = f"the file holds {len(builders)} documents in a row; only the first <algo> is read"
         notices.append(ProgramViolation.at("documents", message))
     return chosen.root, chosen.body()._replace(notices=tuple(notices))
 
@@ -514,7 +514,7 @@ def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramVio
                 else:
                     pending.append((index, target))
             if not step.waits and (step.op == _NOP or pending):
-                what = "a nop must carry a wait" if step.op == _NOP else "a step after a nop must carry a wait itself"
+                what = "a nop must have a wait" if step.op == _NOP else "a step after a nop must have a wait itself"
                 findings.append(ProgramViolation.at("nop", what, rank, block.id, step.number))
             if step.op != _NOP:
                 folded.append(pending)

@@ -172,7 +172,7 @@ def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility |
             raise InvalidInput(f"{where} must hold at most {_MAX_NAMES} names", len(items or ()), "leave some out")
         names[key] = tuple(items or ())
     if not reduce and (bandwidth is not None or any(names.values())):
-        rule = f"node {node} must reduce if it says how"
+        rule = f"node {node} must have reduce: true if it states how it reduces"
         raise InvalidInput(rule, "reduce: false", "write reduce: true, or leave reduce_bandwidth, … out")
     ability = SwitchAbility(_flag(attributes, "multicast", node), reduce, bandwidth, **names)
     return ability if ability.is_able else None

@@ -124,7 +124,7 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     may_be_partial = False
     for option in options:
         if not isinstance(option, Option) or option.key not in ("node", "link", "part"):
-            raise InvalidInput("without does not know the option {}", str(option), way_out)
+            raise InvalidInput("unknown option of without: {}", str(option), way_out)
         if option.key == "node":
             nodes.append(option.value)
         elif option.key == "link":
@@ -161,7 +161,7 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     links: list[LostLink] = []
     for option in options:
         if not isinstance(option, Option) or option.key not in ("link", "factor"):
-            raise InvalidInput("scaled does not know the option {}", str(option), way_out)
+            raise InvalidInput("unknown option of scaled: {}", str(option), way_out)
         if option.key == "link":
             links.append(_read_link(option.value))
             continue

@@ -281,7 +281,7 @@ def _route_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     if ((ends >= schedule.topology.compute_count) & ~able).any():
         yield ScheduleViolation("route-ends", "a route starts or ends at a switch that neither multicasts nor adds")
     elif able.any() and (schedule.kind != "pipelined" or schedule.barriers):
-        yield ScheduleViolation("route-ends", "switches act in schedules that stream, without barriers")
+        yield ScheduleViolation("route-ends", "only pipelined schedules without barriers can use switches")
 
 
 def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
@@ -290,7 +290,7 @@ def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
         yield ScheduleViolation("steps", f"{schedule.steps} steps are more than the {NEVER - 2} that can be replayed")
     ends = (0, *schedule.barriers, schedule.steps)
     if schedule.barriers and (schedule.kind != "pipelined" or any(one >= other for one, other in pairwise(ends))):
-        text = f"{len(schedule.barriers)} barriers do not part the {schedule.steps} steps of streams"
+        text = f"{len(schedule.barriers)} barriers do not divide the {schedule.steps} steps of a pipelined schedule"
         yield ScheduleViolation("barriers", text)
     limits = (bounds.steps, bounds.routes, bounds.shards, bounds.chunks_per_shard, bounds.chunks_per_shard + 1, 2)
     yield from column_violations(columns, bounds.dtypes, limits)

@@ -118,10 +118,10 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
     other = np.flatnonzero(~np.isin(base.shard, part.translations.first_ranks))
     if len(other):
         row = int(other[0])
-        text = f"row {row} is of shard {int(base.shard[row])}, not a first rank's"
+        text = f"row {row} moves shard {int(base.shard[row])}, which is not a first rank's"
         violations.append(ScheduleViolation("base-shard", text))
     if base.reduce.any():
-        text = f"row {int(np.argmax(base.reduce))} reduces, in an allgather"
+        text = f"row {int(np.argmax(base.reduce))} reduces, but this is an allgather"
         violations.append(ScheduleViolation("unexpected-reduce", text))
     replay = Replay(part.base_schedule())
     for root in part.translations.first_ranks.tolist():
@@ -214,7 +214,7 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
     if len(early):
         row = int(early[0])
         text = (
-            f"row {row} sends shard {int(base.shard[row])} in step {int(step[row])}, before all shards as far are there"
+            f"row {row} sends shard {int(base.shard[row])} in step {int(step[row])}, before all equally far ones arrive"
         )
         yield ScheduleViolation("sent-before-received", text)
 

@@ -101,7 +101,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
             if not all(peer in body.peers_of(kind) for kind in kinds):
                 faults.append(("remote buffer", f"names a buffer of rank {peer}, with which it has no channel"))
             if plan.in_place and shifted == buffer:
-                message = f"names {buffer} of rank {peer}, which in place lies elsewhere in memory than its own"
+                message = f"names {buffer} of rank {peer}, whose offset in place differs from its own"
                 faults.append(("remote buffer", message))
         found += [ProgramViolation.at(rule, message, rank) for rule, message in faults]
         for index, block in enumerate(body.blocks):
@@ -178,12 +178,12 @@ def _operation_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operatio
             yield "pipeline", f"repeats {count} operations for {chunks} chunks in parts of {unit_bytes} bytes"
         for inner in operation.body:
             if inner.action is Action.PIPELINE or inner.action.packets:
-                yield "pipeline", f"{inner.action.value} is not done part by part"
+                yield "pipeline", f"{inner.action.value} cannot be in a pipeline"
                 continue
             for operand in (*inner.sources, *inner.targets):
                 if operand.count != chunks:
                     what = f"{inner.action.value} moves {operand.count} chunks, its pipeline {chunks}"
-                    yield "pipeline", f"{what}: parts lie outside"
+                    yield "pipeline", f"{what}: both must be equal"
             yield from _operation_faults(plan, rank, block, inner)
         return
     is_push = kind == "port" and action.moves

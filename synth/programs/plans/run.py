@@ -152,7 +152,7 @@ class PlanRun:
         late = self._memory.late_access(rank, self._blocks_of[rank])
         if late is not None:
             what = self._memory.name(late.rank, late.buffer, late.chunk)
-            message = f"its call may end before {self._name(late)} has written to {what}, or read of it"
+            message = f"its call may end before {self._name(late)} has written to {what} or read from it"
             return [ProgramViolation.at("late put", message, rank)]
         memory, pieces = self._memory, self._pieces
         own = slice(memory.first_cell[rank], memory.first_cell[rank + 1])
@@ -201,7 +201,7 @@ class PlanRun:
             if unwritten is not None:
                 return "uninitialised", f"reads {unwritten}, which was never written"
         if any(packets.missing(each, call) for each in move.takes):
-            return "uninitialised", "sends packets on that may not be there yet"
+            return "uninitialised", "forwards packets that may not have arrived yet"
         taken: list[Data] = []
         other = None
         for each in move.takes:
@@ -266,7 +266,7 @@ class PlanRun:
             return f"touches {what}, which other threads of the block touch{step}, without a nop between"
         if other.component >= self._clocks.begun:
             rank = other.component - self._clocks.begun
-            return f"touches {what}, which rank {rank} may still need from before its call, {nothing}"
+            return f"touches {what}, which rank {rank} may still need in its previous call, {nothing}"
         return f"touches {what}, which {self._name(other)} touches too, {nothing}"
 
     def _name(self, other: ChunkAccess) -> str:

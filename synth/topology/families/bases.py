@@ -162,7 +162,7 @@ def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
     """
     d, n = fixed_numbers(call, "dbjmod:d,n", 2)
     available = ", ".join(f"dbjmod:{d_known},{n_known}" for d_known, n_known in _MODIFIED_DE_BRUIJN)
-    rule = "dbjmod:d,n must be one whose schedule is known"
+    rule = "dbjmod:d,n must have a stored schedule"
     require((d, n) in _MODIFIED_DE_BRUIJN, rule, call, f"choose from {available}")
     return _plan(base_entry(f"dbjmod-{d}-{n}"), str(call))
 

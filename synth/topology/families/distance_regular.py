@@ -40,7 +40,7 @@ def plan_distreg(call: FamilyCall) -> TopologyPlan:
     degree, m = fixed_numbers(call, "distreg:4,m", 2)
     require(degree == 4, "distreg:4,m must have degree 4", call, "write distreg:4,m")
     available = ", ".join(map(str, _SIZES))
-    require(m in _SIZES, "distreg:4,m must have a number of nodes that is known", call, f"choose m from {available}")
+    require(m in _SIZES, "distreg:4,m does not exist for this number of nodes", call, f"choose m from {available}")
 
     def build() -> Topology:
         topology = unit_topology(str(call), m, bidirectional_arcs(*_edges(m).T))

@@ -154,7 +154,7 @@ def test_ranks_alone_are_compared_beside_idle_switches(collective):
 
 @pytest.mark.parametrize(("target", "in_place"), [("msccl-xml", True), ("oneccl-xml", False)])
 def test_other_programs_are_refused(target, in_place):
-    with pytest.raises(InvalidInput, match=r"programs with switches that add must be in place|must be oneccl-xml"):
+    with pytest.raises(InvalidInput, match=r"programs with switches that add must be in place|must be for oneccl-xml"):
         lower(synthesized("in-network", STAR, ALLREDUCE), LoweringOptions(target, in_place=in_place))
 
 
@@ -164,7 +164,7 @@ def test_programs_name_the_switches_that_can_act():
     rules = {each.rule for each in judge(reading, parse_topology("switch:4,1")).violations}
     assert rules == {"switches"}
     copies_only = judge(reading, parse_topology("able(switch:4,1;reduce=no)")).violations
-    assert [each.message for each in copies_only if each.rule == "switches"] == ["rank 4: switch:0 adds, and cannot"]
+    assert [each.message for each in copies_only if each.rule == "switches"] == ["rank 4: switch:0 adds, but cannot"]
     for wrong in ("", "4 x", "0 1 2 3 4"):
         text = built.text.replace('switches="4"', f'switches="{wrong}"')
         if wrong:

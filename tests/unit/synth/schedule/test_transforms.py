@@ -76,7 +76,7 @@ def test_barriers_that_part_nothing_are_named(barriers: tuple[int, ...]) -> None
 def test_a_stepped_schedule_has_no_barriers() -> None:
     stepped = synthesize("bfb", parse_topology("ring:4"), ALLREDUCE, None, SerialExecutor()).schedule
     assert stepped.barriers == ()
-    with pytest.raises(CheckFailed, match="do not part the 4 steps of streams"):
+    with pytest.raises(CheckFailed, match="do not divide the 4 steps of a pipelined schedule"):
         verify(replace(stepped, barriers=(2,)))
 
 

@@ -185,7 +185,7 @@ def test_what_waits_for_itself_never_happens():
 
 def test_too_large_runs_are_refused():
     graph = graph_of([Flow(Fraction(1), (0, 1))] * 2)
-    with pytest.raises(InvalidInput, match="at most 3 links together"):
+    with pytest.raises(InvalidInput, match="at most 3 links in total"):
         simulate_flows(graph, path_network(1, 1), BYTE_A_SECOND, 1.0, max_route_links=3)
 
 
@@ -289,7 +289,7 @@ def test_runs_that_would_not_fit_are_refused_before_anything_is_built():
 def test_bad_choices_are_refused():
     with pytest.raises(InvalidInput, match="unknown model 'packet'; choose from step, flow"):
         as_fidelity("packet")
-    with pytest.raises(InvalidInput, match="cut into 1 to 65536 chunks, got 0"):
+    with pytest.raises(InvalidInput, match="divided into 1 to 65536 chunks, got 0"):
         simulate(streaming(2), NETWORK, SIZES, "step", pipeline_chunks=0)
     with pytest.raises(InvalidInput, match="has no link rates"):
         simulate(streaming(2), NetworkModel.of(), SIZES)

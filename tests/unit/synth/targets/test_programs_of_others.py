@@ -73,8 +73,8 @@ def test_elements_that_no_reader_knows_are_passed_over_with_a_notice():
     verdict = verdict_of(with_copies)
     assert verdict.violations == ()
     assert [notice.message for notice in verdict.notices] == [
-        "readers pass over <copy> under <gpu> (2 of them)",
-        "readers pass over <x> under <algo> (1 of them)",
+        "readers ignore <copy> under <gpu> (2 of them)",
+        "readers ignore <x> under <algo> (1 of them)",
     ]
 
 
