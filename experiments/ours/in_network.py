@@ -11,7 +11,7 @@ from typing import Any
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, synthesized
 from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fabric
 from chorale.runners.api.base import RunFailure, RunRequest
-from chorale.runners.api.registry import LocalConfig
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.library_model import LibraryAlgorithm, library_algorithms
 from chorale.synth.bounds.certificate import PAIR_PRICES, check_pair_certificate

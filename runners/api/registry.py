@@ -17,12 +17,12 @@ from chorale.runners.api.config import (
     Capabilities,
     ExactNumber,
     FabricConfig,
-    Fractional,
     MeasurerRequest,
     RunnerConfig,
     TimeSource,
 )
 from chorale.runners.device.config import DeviceConfig
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.process_launch.slurm import require_one_process
@@ -32,45 +32,6 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.names import name_among
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
-
-
-class LocalConfig(RunnerConfig):
-    """Options of the local runner; see `LocalRunner`."""
-
-    name: ClassVar[str] = "local"
-    summary: ClassVar[str] = "real processes with paced links on this machine"
-    preconditions: ClassVar[tuple[str, ...]] = ("python", "linux")
-    capabilities: ClassVar[Capabilities] = Capabilities(unprivileged=True, any_program=True, switches=True)
-    not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
-
-    where: Literal["emulated", "fabric", "loopback"] | None = Field(
-        default=None,
-        description="On links that a process emulates (the default), on a fabric (if one is named), or with shared "
-        "memory, which plans of MSCCL++ need.",
-    )
-    fabric: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="Name of the fabric; by default the one for the topology."
-    )
-    link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
-        default=None,
-        description="Rate of an emulated link in Mbit/s; by default the rate that a probe of this machine finds.",
-    )
-    probe: bool = Field(default=True, description="Whether to test that this machine can carry `link_mbps`.")
-
-    @property
-    def link_rate_mbps(self) -> float | None:
-        return self.link_mbps
-
-    @property
-    def executes_plans(self) -> bool:
-        return self.where == "loopback"
-
-    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only needed to run something
-
-        require_one_process()
-        return LocalRunner(self, home)
-
 
 DEFAULT_LINK_MBPS = Fraction(1000)
 """Campaigns' default on networks without bandwidths; without latencies, speedups do not depend on it."""

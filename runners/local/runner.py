@@ -20,7 +20,6 @@ import numpy as np
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.programs import only_plans
-from chorale.runners.api.registry import LocalConfig
 from chorale.runners.api.validation import RequestFault, memory_shortage
 from chorale.runners.execution.rounds import (
     Environment,
@@ -31,6 +30,7 @@ from chorale.runners.execution.rounds import (
     prepare_task,
     switch_facts,
 )
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.ranks import EMULATED, LocalRanks, native_code, placement_of
 from chorale.runners.measurement.machine import (
     environment_id,

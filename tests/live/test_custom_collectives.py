@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
-from chorale.runners.api.registry import LocalConfig
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.build.build import build_program
 from chorale.synth.lowering.options import LoweringOptions

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
-from chorale.runners.api.registry import LocalConfig
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology

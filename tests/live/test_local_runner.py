@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from chorale.runners.api.base import FailureKind, Outcome
-from chorale.runners.api.registry import LocalConfig
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.lowering.lower import lower

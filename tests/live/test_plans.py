@@ -5,7 +5,7 @@ import json
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
-from chorale.runners.api.registry import LocalConfig
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.plans.rank_plans import IMPLEMENTED
 from chorale.synth.build.build import verified_schedule

@@ -10,7 +10,7 @@ import chorale
 from chorale.experiments.framework.experiment import synthesized
 from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
-from chorale.runners.api.registry import LocalConfig
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLREDUCE

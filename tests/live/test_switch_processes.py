@@ -6,8 +6,8 @@ import pytest
 
 from chorale.experiments.framework.experiment import synthesized
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
-from chorale.runners.api.registry import LocalConfig
 from chorale.runners.execution.rounds import SWITCH_PROCESS
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions

@@ -17,8 +17,9 @@ from chorale.job.files import read_file
 from chorale.runners import RUNNERS, parse_sizes, runner_config
 from chorale.runners.api import base
 from chorale.runners.api.base import StepSpan
-from chorale.runners.api.registry import LocalConfig, runner_named
+from chorale.runners.api.registry import runner_named
 from chorale.runners.api.units import format_size, format_us
+from chorale.runners.local.config import LocalConfig
 from chorale.runners.measurement.driver import LinkLimit, believable, link_limit
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.runners.measurement.precision import median_interval, ratio_interval

@@ -35,8 +35,9 @@ from pydantic_core import CoreSchema, core_schema
 from chorale.job.files import read_file
 from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
-from chorale.runners.api.registry import RUNNERS, LocalConfig, runner_named
+from chorale.runners.api.registry import RUNNERS, runner_named
 from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
+from chorale.runners.local.config import LocalConfig
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput, Unavailable, UnknownName
 from chorale.synth.methods.catalog import method_named
