@@ -1,4 +1,4 @@
-"""Run tuning campaigns from Python and load the results that they registered."""
+"""Run tuning campaigns from Python, and load registered results of earlier ones."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def tune(
     Results are stored in the data folder, as for `chorale tune`.
 
     Args:
-        network: A topology spec, or a topology with a spec that describes it.
+        network: A topology spec, or a topology that has a spec.
         collective: The collective to tune.
         sizes: Buffer sizes in bytes; default: as in a campaign file.
-        methods: Methods to try, as a comma-separated list or several strings; default: all that suit the network.
+        methods: Methods to try, as a comma-separated list or several strings; default: all that support the network.
         runner: Kind of runner, or the complete `runner` section of a campaign.
         name: Campaign name.
         trials: Maximum number of trials.
@@ -141,12 +141,12 @@ class TuningResult(Methods, Shown, TuneReport):
 
     @cached_property
     def best(self) -> Mapping[int, Mapping[str, Any]]:
-        """The best program at each size in bytes, as a row of `best` in the output of `chorale tune --json`."""
+        """Size in bytes -> the best program, as a row of `best` in the output of `chorale tune --json`."""
         return {row["size_bytes"]: row for row in tune_document(self)["best"]}
 
     @cached_property
     def table(self) -> Table:
-        """The tuning table for jobs, with every program checked again. Raises CheckFailed if nothing was measured."""
+        """The tuning table for jobs; every program is checked again. Raises CheckFailed if nothing was measured."""
         return table_of_campaign(self._home, self.name, JobGroup(None, None), (MEASURED_DTYPE,), False)
 
     def save_table(self, path: str | Path) -> Path:
@@ -173,7 +173,7 @@ class TuningResult(Methods, Shown, TuneReport):
             if not isinstance(trial, CompleteTrial):
                 rows.append(facts)
                 continue
-            for size in final.get(trial.number, trial.sizes):  # identical programs are compared only once
+            for size in final.get(trial.number, trial.sizes):  # trials with identical programs share one comparison
                 measured = {"time_us": size.median_s * 1e6, "speedup": size.speedup}
                 rows.append({**facts, "size_bytes": size.size_bytes, **measured})
         return pd.DataFrame(sorted(rows, key=lambda row: (row["trial"], row.get("size_bytes", 0))))

@@ -1,6 +1,7 @@
-"""Find networks; design, verify, lower, simulate and run schedules from Python. Results have methods for next steps.
+"""Find networks; design, verify, lower, simulate and run schedules from Python.
 
-Networks and sizes can be given in several forms. Errors name Python arguments, and notebooks show results as tables.
+Networks and sizes can be given in several forms. Results have methods for the next steps, and notebooks show them as
+tables. Errors name Python arguments.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def in_words_of_arguments(function: Callable[Given, Returned]) -> Callable[Given
 
 
 def network_of(network: Network) -> Topology:
-    """Return the checked topology of a spec, a NetworkX graph or a topology. Raises InvalidInput for anything else."""
+    """Return the checked topology for a spec, a NetworkX graph or a topology. Raises InvalidInput for anything else."""
     if isinstance(network, Topology):
         return network
     given: object = network  # callers without a type checker may pass anything
@@ -96,7 +97,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
-    """Return an instance of the dataclass `kind`. Raises InvalidInput with the message `rule` for unknown options."""
+    """Return an instance of the dataclass `kind` with `options`. Raises InvalidInput(rule, …) for unknown ones."""
     try:
         return kind(**options)
     except TypeError:
@@ -106,11 +107,11 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Base of classes that add methods such as `plot` and `run` to the result classes of other packages."""
+    """Base of classes that extend result classes of other packages by methods such as `plot` and `run`."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
-        """Convert `value`, an instance of the base class, to this class, with `facts` as further attributes."""
+        """Convert `value`, an instance of the base class, to this class; `facts` are set as additional attributes."""
         if isinstance(value, cls):
             return value
         copied = object.__new__(cls)
@@ -146,9 +147,9 @@ def topology(network: Network, model: str | None = None) -> NetworkTopology:
     """Convert a spec, a NetworkX graph or a topology to a checked topology. Raises InvalidInput for anything else.
 
     Args:
-        network: A spec, a NetworkX graph, a topology, or, together with `model`, the path of a GPU matrix (such as
-            the output of `nvidia-smi topo -m`).
-        model: GPU model, such as H100, for a file that does not name it.
+        network: A spec, a NetworkX graph, a topology, or, if `model` is given, the path of a GPU matrix such as the
+            output of `nvidia-smi topo -m`.
+        model: GPU model, such as H100, for a GPU matrix that does not name it.
 
     >>> topology("hypercube:3").compute_count
     8
@@ -195,7 +196,7 @@ def synthesize(
 
 @in_words_of_arguments
 def verify(schedule: SomeSchedule) -> DesignedSchedule:
-    """Verify a schedule and return its verified form. `simulate` predicts its time at a size.
+    """Verify a schedule and return it with its proven cost.
 
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
@@ -220,10 +221,10 @@ def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
 def judge(
     results: str | Path, network: Network, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
-    """Judge a file's measured times; the result has a `.verdict` and `.sizes` with bounds and expected times.
+    """Compare measured times in a file with bounds and expected times; see `.verdict` and `.sizes` of the result.
 
     Args:
-        results: Output file of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form.
+        results: Output file of nccl-tests, rccl-tests, OSU or `chorale run --json`, as text or JSON.
         network: The measured network, as a topology spec, a topology or a NetworkX graph.
         collective: The collective to judge, if the file has several or does not name it.
         link_gbps: Link rate in Gbit/s, for networks whose links have no rate.
@@ -241,7 +242,7 @@ def lower(schedule: SomeSchedule, target: str = "msccl-xml", **options: Any) -> 
 
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
-        target: A dialect listed by `chorale lower --help`, such as msccl-xml, mscclpp-json or oneccl-xml.
+        target: A program format listed by `chorale lower --help`, such as msccl-xml, mscclpp-json or oneccl-xml.
         **options: Fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol.
 
     Raises:
@@ -347,7 +348,7 @@ class NetworkTopology(Methods, Topology):
 
     @in_words_of_arguments
     def bound(self, collective: str = "allreduce", root: int = 0) -> Bound:
-        """Return the proven lower bound on a collective's time per byte, checked by separate code."""
+        """Return the proven lower bound on a collective's time per byte; separate code has checked the proof."""
         target = parse_collective(collective, root)
         return checked(self, target, lower_bound(self, target))
 
@@ -389,7 +390,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @cached_property
     def bound(self) -> Bound:
-        """Proven lower bound on the time per byte of this collective on this network, checked by separate code."""
+        """Proven lower bound on this collective's time per byte on this network; separate code checked the proof."""
         schedule = self.schedule
         if schedule.collective.sizes is not None and (time := proven_time_per_byte(schedule.expand())) is not None:
             return Bound(str(schedule.certificate["kind"]), (), time)
@@ -469,14 +470,14 @@ class CheckedProgram(Methods, LoweredProgram):
 
 
 class PredictedTimes(Shown, dict[int, float]):
-    """Mapping from size in bytes to predicted seconds, with a title."""
+    """Predicted times: size in bytes -> seconds."""
 
     def __init__(self, seconds: Mapping[int, float], title: str) -> None:
         super().__init__(seconds)
         self.title = self._title = title
 
     def rows(self) -> list[dict[str, float]]:
-        """Return size, time and goodput of each size, as in the output of `chorale simulate --json`."""
+        """Return a row with size, time and goodput for each size, as in the output of `chorale simulate --json`."""
         return [goodput_row(size, time_s) for size, time_s in self.items()]
 
     def plot(self) -> Picture:
@@ -491,7 +492,7 @@ class PredictedTimes(Shown, dict[int, float]):
 
 
 class MeasuredRun(Methods, Shown, Measurement):
-    """Result of a run in which every element of every result was checked."""
+    """The measured times of a run. Every element of every result was checked."""
 
     @property
     def times(self) -> dict[int, float]:
@@ -562,7 +563,7 @@ def find(
 
 
 class NetworkFrontier(list[Mapping[str, Any]]):
-    """Rows of `chorale find --json`, each with `spec`, `method`, `steps` and `bandwidth_factor`."""
+    """Networks as rows of `chorale find --json`, each with `spec`, `method`, `steps` and `bandwidth_factor`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__(document["frontier"])

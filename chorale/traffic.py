@@ -1,4 +1,4 @@
-"""Plan all-to-alls with given message sizes, for frameworks that plan every batch. Data are passed as arrays."""
+"""Plan all-to-alls with given message sizes, for frameworks that plan every batch. Sizes and plans are arrays."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal is what each rank keeps. If
-            nobody sends anything, the plan takes no time and has no schedule.
+        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal contains what each rank keeps. If
+            no rank sends anything, the plan takes no time and has no schedule.
 
     Raises:
         InvalidInput: The traffic is not a square matrix of whole numbers, or has the wrong number of ranks.
@@ -64,18 +64,18 @@ def _topology(network: Network) -> Topology:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllToAllPlan:
-    """The plan of an all-to-all; `plan` has the details.
+    """The plan of an all-to-all.
 
-    time, bound: time of the busiest link, and a proven lower bound on it for any plan; unit: amount / bandwidth
+    time, bound: time of the busiest link, and a proven lower bound on it for any plan, in units of amount / bandwidth
     """
 
     plan: TrafficPlan
 
     @property
     def method(self) -> str:
-        """Return how the plan was found.
+        """Return how the plan was computed.
 
-        `two level`, `moves`, `lp`, `prices`, or what libraries do: `direct`, `sender rail`, `receiver rail`.
+        `two level`, `moves`, `lp`, `prices`, or as in libraries: `direct`, `sender rail`, `receiver rail`.
         """
         return self.plan.method
 
@@ -101,10 +101,11 @@ class AllToAllPlan:
     def pieces(self) -> Pieces:
         """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
-        Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
-        to `target`. If source and target are in one box, sender and receiver are both -1 (sent directly), both the rank
-        that relays, source and target themselves (sent over their NICs), or the ranks at their places in another box
-        (relayed there, over the NICs of all four). The rows of a pair carry consecutive parts of its amount, in order.
+        Element i of each describes a transfer: `amount` goes from `source` to `sender` in the same box, over its NIC to
+        the NIC of `receiver`, and from there to `target`. If source and target are in one box, sender and receiver are
+        both -1 (sent directly), both the rank that relays, source and target themselves (sent over their NICs), or the
+        corresponding ranks of another box (relayed there, over the NICs of all four). The transfers of a pair are
+        consecutive parts of its amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"
@@ -121,7 +122,7 @@ class AllToAllPlan:
 
     @in_words_of_arguments
     def with_traffic(self, traffic: Traffic) -> AllToAllPlan:
-        """Return a plan that splits other traffic in this plan's proportions, with a new lower bound."""
+        """Return a plan that splits other traffic over routes in this plan's proportions, with a new lower bound."""
         matrix = traffic_matrix("traffic", traffic)
         require_ranks(matrix, self.plan.topology.compute_count, self.plan.topology.spec)
         return AllToAllPlan(along(self.plan, matrix))
@@ -143,8 +144,8 @@ def plan_dispatch(
     """Plan the dispatch of tokens to experts, and the combine, which sums the results on the way back.
 
     A token with several experts on one node is sent there once and then copied. Thread-safe; uses no processes or
-    files. `.time`, `.bound`, `.gap` and `.combine_time` are in amount / bandwidth; `verify(plan.schedule())` and
-    `verify(plan.schedule(combine=True))` give the verified schedules.
+    files. `.time`, `.bound` and `.combine_time` are in units of amount / bandwidth; `verify(plan.schedule())` and
+    `verify(plan.schedule(combine=True))` return the verified schedules.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
@@ -182,10 +183,10 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 
 
 class Replanner:
-    """Reuses a plan until a new one saves more time than it costs. Call it with each batch's traffic, in bytes.
+    """Reuses a plan until a new one saves more time than its computation costs. Call it with each batch's traffic.
 
-    A new plan is computed if the bound shows that it could save more than it costs, and used if it really does.
-    Thread-safe.
+    Traffic is in bytes. A new plan is computed if the bound shows that it could save more than it costs, and used if it
+    does. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))

@@ -1,1 +1,1 @@
-"""Experiments: the papers' printed results compared with the results of this code, and our own measurements."""
+"""Experiments: they compare results printed in papers with results of this code, and make our own measurements."""

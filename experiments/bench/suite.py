@@ -1,7 +1,7 @@
-"""Our own benchmarks: cases whose facts (counts, exact costs, digests) must never change, compared with references.
+"""Our own benchmarks. The facts of a case (counts, exact costs, digests) must not change between versions.
 
-Schedules are compared with their certified bounds, bounds with NetworkX's maximum flows, and complete commands with
-limits of time and memory. `chorale bench` imports this module by name.
+Schedules are compared with their certified bounds, the times of bounds with NetworkX's maximum flows, and complete
+commands with limits of time and memory. `chorale bench` imports this module by name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BenchmarkOutcome:
     facts:   counts and certificates as JSON, identical on every machine
     ratio:   factor by which our code is better than the reference
     seconds: measured times by name; empty if exact costs are compared
-    peak_mb: the separate process's peak resident size, in 10**6 bytes
+    peak_mb: peak resident size in 10**6 bytes of the process that ran the case; None if it was this process
     """
 
     facts: Mapping[str, Any]
@@ -109,7 +109,7 @@ def _network(spec: str) -> Topology:
 def _run_schedule(case: str) -> BenchmarkOutcome:
     """Run a case of the form `METHOD COLLECTIVE SPEC`, or `k=K METHOD COLLECTIVE SPEC` for K trees per root.
 
-    Its processor time covers network, schedule, verification and bound.
+    Its processor time includes building the network, the schedule, its verification and the bound.
     """
     words = case.split()
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
@@ -181,7 +181,7 @@ class CommandCost:
     processor_s: user and system time, including that of its child processes
     passed_s:    wall-clock time from start to end
     peak_mb:     peak resident size in 10**6 bytes
-    libraries:   large libraries that it imported
+    libraries:   names of the large libraries that it imported
     """
 
     processor_s: float
@@ -213,7 +213,7 @@ def cost_of(
 
 @cache
 def command_limits() -> Mapping[str, tuple[float, float | None]]:
-    """Return each command's limits: seconds on two cores, and one process's memory in 10**6 bytes (None: no limit)."""
+    """Return each command's limits: seconds on two cores, and memory per process in 10**6 bytes (None: no limit)."""
     text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
     return {case: tuple(limits) for case, limits in json.loads(text).items()}
 
@@ -275,7 +275,7 @@ BENCHMARKS = (AUTOMATIC, BOUNDS, COMMANDS, FOREST, REPLAN, RINGS)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
-    """Return the benchmarks with these names, all by default. Raises InvalidInput for an unknown name."""
+    """Return the benchmarks called `names`, or all if `names` is empty. Raises InvalidInput for an unknown name."""
     by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     for name in names:
         if name not in by_name:

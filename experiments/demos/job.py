@@ -1,6 +1,6 @@
 """`make demo-job`: record a training job's collectives, tune them on its network, and train with the table.
 
-Each step is the command that the page "From a network to a faster training job" shows.
+The demo runs the commands of the page "From a network to a faster training job".
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Demo:
     steps: int
 
     def show(self, sharding: str) -> dict[str, Any]:
-        """Return the seconds of a training step with Gloo and with a tuned table, and what the job ran."""
+        """Return seconds per training step with Gloo and with a tuned table, and the job's report on what ran."""
         record, table = (self.home / f"demo-job-{sharding}.{suffix}" for suffix in ("record.json", "table"))
         self._train(sharding, "chorale", _RECORDED_STEPS, CHORALE_RECORD=str(record))
         campaigns = self._tune(record)
@@ -73,7 +73,7 @@ class Demo:
         return files
 
     def _train(self, sharding: str, backend: str, steps: int, **environment: str) -> dict[str, Any]:
-        """Train on all ranks; return the document of `train.py` and, under `report`, what Chorale says that it ran."""
+        """Train on all ranks. Return the JSON document of `train.py`, with the job's report under the key `report`."""
         sys.stderr.write(f"training ({sharding}) with {backend} {environment or ''}\n")
         with tempfile.TemporaryDirectory() as folder:
             output, report = Path(folder) / "training.json", Path(folder) / "report.json"
@@ -96,7 +96,7 @@ def chorale(*words: str) -> str:
 
 
 def comparison(gloo: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare two trainings: median seconds of a step without the first, losses, and calls that the table covers."""
+    """Compare two trainings: median seconds of a step (the first is ignored), losses, and calls that ran programs."""
     trainings = {"gloo": gloo, "chorale": ours}
     return {
         "step_s": {name: statistics.median(training["step_s"][1:]) for name, training in trainings.items()},

@@ -48,7 +48,7 @@ def run_ranks(
         arguments: its arguments.
         limit_s: seconds after which the job is killed.
         environment: additional environment variables.
-        members: the fabric's ranks that are the job's ranks, in this order; None for all.
+        members: ranks of the fabric that run the job's ranks 0, 1, and so on; None for all in order.
 
     Raises:
         CheckFailed: if a rank fails or exceeds `limit_s`. All ranks are killed, and the end of their output is printed.

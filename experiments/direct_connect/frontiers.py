@@ -1,4 +1,4 @@
-"""Our finder's Pareto frontiers compared with the paper's, for sizes up to 2,000 nodes and by kind (figure 15)."""
+"""Compares Pareto frontiers that our finder returns with the paper's; kinds of networks on them (figure 15)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -33,10 +33,10 @@ Frontier: TypeAlias = Sequence[TopologyCandidate]
 
 
 def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, Frontier]:
-    """Compare our frontier with a printed point at the precision of the printed digits.
+    """Compare our frontier with a point that the paper printed, at the precision of its digits.
 
     Returns:
-        The verdict, our candidates that are at least as good in both costs, and the subset that is better in one.
+        The verdict, our candidates that are at least as good in both costs, and those of them that are better in one.
     """
     steps, digits = int(row.printed["steps"]), digits_of(row.printed["bandwidth_factor"])
     covers = [one for one in ours if one.steps <= steps and one.bandwidth_factor <= digits.high]
@@ -99,7 +99,7 @@ Frontiers: TypeAlias = Mapping[int, Frontier]
 
 
 def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
-    """Return every query's frontier as JSON that `frontiers_of` reads. The queries share intermediate results."""
+    """Return every query's frontier as JSON for `frontiers_of`. The queries share intermediate results."""
 
     def document(candidate: TopologyCandidate) -> dict[str, Any]:
         exact = {"bandwidth_factor": str(candidate.bandwidth_factor), "least_factor": str(candidate.least_factor)}
@@ -135,7 +135,7 @@ _POPULAR = 3
 
 
 def kind_of(spec: str) -> str:
-    """Return the figure's name for a topology: the letters of its expansions, such as LC, or else its family."""
+    """Return figure 15's name for the kind of a topology: the letters of its expansions, such as LC, or its family."""
 
     def letters(tree: SpecTree | Number | Option) -> set[str]:
         if not isinstance(tree, FunctionCall):
@@ -254,7 +254,7 @@ def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
         )
 
     def times(nodes: int, workload: Workload) -> tuple[int, float, float, float]:
-        """Return the node count and three times in µs: our finder's, with only the paper's bases, and a lower bound."""
+        """Return the node count, the best time in µs with all bases and with the paper's only, and a lower bound."""
         own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
         return nodes, own, paper, _least_us(workload, nodes)
 
@@ -291,7 +291,7 @@ def _cost(key: str, row: Row) -> str:
 
 
 def _frontier_all_points(rows: Sequence[Row]) -> Iterator[Point]:
-    """Yield times and gains by node count; printed points that are far slower are omitted."""
+    """Yield times and gains by node count, without printed points that are far slower than the curves."""
     for name in WORKLOADS:
         times, gains = f"allreduce of {name}, us", f"{name}: faster than the paper's bases by"
         slowest = 0.0

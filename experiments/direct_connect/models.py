@@ -1,7 +1,7 @@
 """Figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
 
-Line graphs of optimal bases and generalized Kautz graphs are compared with the minimum bandwidth time; allreduce and
-all-to-all on many nodes of degree 4 are compared with rings, trees and tori.
+Line graphs of optimal bases and generalized Kautz graphs are compared with the minimum bandwidth time. The times of
+allreduce and all-to-all on large networks of degree 4 are compared with those on rings, trees and tori.
 """
 
 import math
@@ -36,7 +36,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Sizes for the all-to-all comparison in the text: one per remainder modulo 4, because ring times depend on it."""
+"""Numbers of nodes for the text's all-to-all comparison, one per remainder modulo 4: ring times depend on it."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -59,7 +59,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Network -> allreduce method, and function from number of nodes to spec, or to None if there is no such network."""
+"""Network -> allreduce method, and function that returns its spec for a number of nodes, or None if there is none."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -184,7 +184,7 @@ _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the l
 
 
 def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
-    """Compare the `times`-fold line graph of `base` with corollary 7.1, which is exact for BFB (theorem 10)."""
+    """Compare the `times`-fold line graph of `base` with the costs in corollary 7.1, exact for BFB (theorem 10)."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
         measured = measure_schedule(spec, "bfb")
@@ -206,7 +206,9 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
 
 
 def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows, and one on the figure's shape: curves stay below theorem 9's limit, lower for larger bases."""
+    """Return the rows of all parts, and one row that checks the curves: they stay below theorem 9's limit, and curves
+    of larger bases are lower.
+    """
     rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
     last = {row["base"]: Fraction(row["over_least"]) for row in rows}

@@ -1,9 +1,9 @@
-"""Tables 4 to 9: topologies of degree 4, every printed row next to our value.
+"""Tables 4 to 9 of the paper on direct-connect topologies: topologies of degree 4, every printed row next to ours.
 
-Table 4 has times on 1,024 nodes, 5 the best bidirectional topologies with 5 to 12 nodes, 6 the synthesis time, 7
-Pareto-optimal topologies with 32 to 1,024 nodes, 8 distance-regular graphs, on all of which BFB is bandwidth-optimal,
-and 9 the properties of families. Our values are costs of verified schedules, all-to-all rates between certified bounds,
-and Moore bounds.
+Table 4 has times on 1,024 nodes, 5 the best bidirectional topologies with 5 to 12 nodes, 6 synthesis times, 7
+Pareto-optimal topologies with 32 to 1,024 nodes, 8 distance-regular graphs, on which BFB is always bandwidth-optimal,
+and 9 properties of families of topologies. Our values are costs of verified schedules, all-to-all rates between
+certified bounds, and Moore bounds.
 """
 
 import time
@@ -59,7 +59,9 @@ class MeasuredSchedule:
 
     @property
     def factor(self) -> Fraction:
-        """Bandwidth time T_B in units of M/B: the data size over the bandwidth out of the node with the most links."""
+        """Bandwidth time T_B in units of M/B, where M is the data size and B the total bandwidth of the links out of
+        the node with the most links.
+        """
         factor = self.cost.bandwidth_factor
         return self.cost.time_per_byte * int(np.bincount(self.topology.links.src).max()) if factor is None else factor
 
@@ -149,7 +151,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare a printed row with ours; add a remark if its topology is not Pareto-optimal among the paper's bases."""
+    """Compare a printed row with ours. Add a remark if another of the paper's topologies is better."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
@@ -233,7 +235,7 @@ _WARM_UP = "hypercube:3"
 
 
 def _table_6(case: tuple[str, str]) -> list[Row]:
-    """Compare the costs of BFB, which the paper proves optimal, and its seconds on one core with a printed row."""
+    """Compare BFB's costs, which the paper proves optimal, and its seconds on one core with a printed row."""
     spec, printed_s = case
     topology = parse_topology(spec)
     _load_code()
@@ -291,10 +293,10 @@ Steps = Literal["Moore", "at most one more", "more"] | int
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The row in table 9 for an instance of `family`.
+    """What table 9 claims about `family`, for the instance `spec`.
 
-    bfb:  whether BFB reaches these costs; if not, only a stored schedule does
-    note: the reason if a property differs
+    bfb:  whether BFB reaches the costs; if not, the method expand does, from a stored schedule
+    note: the reason if a property of our network differs
     """
 
     family: str

@@ -1,9 +1,9 @@
-"""Figures 6, 11, 13 and 14: allreduce on small networks, by a model fitted to the testbed and live at reduced scale.
+"""Figures 6, 11, 13 and 14: times of allreduce on small networks, from a model and from live measurements.
 
-The paper ran its schedules on an optical testbed (section 8.1). We compute their times with the model fitted in
-appendix A.2, measure them live on an emulated fabric, and check the paper's claims. Figure 6 compares the best networks
-of degree 4 with rings and trees, figure 11 compares tori, figure 13 compares BFB on hypercubes with algorithms for
-switched networks, and figure 14 fits lines to times.
+The paper ran its schedules on an optical testbed (section 8.1). We compute their times with the model that appendix A.2
+fits to that testbed, measure them live on a slower emulated fabric, and check the paper's claims. Figure 6 compares the
+best networks of degree 4 with rings and trees, figure 11 compares tori, figure 13 compares BFB on hypercubes with
+algorithms for switched networks, and figure 14 fits lines to times.
 """
 
 import math
@@ -45,7 +45,7 @@ SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
 """Link bandwidth in live runs: a thousandth of the testbed's 25 Gbit/s."""
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
-"""In live runs, the size that replaces each of the paper's sizes.
+"""The paper's sizes -> the sizes that replace them in live runs.
 
 A step takes a few hundred microseconds there. At the first size, the number of steps dominates the time; at the last
 size, the number of bytes does; at the middle size, both take about equally long on rings.
@@ -58,7 +58,7 @@ TREE_CHUNKS = (1, 16)
 class Contender:
     """A network with an allreduce schedule.
 
-    chunks: chunks per shard to try (None: the method chooses); at each size, the fastest count is used
+    chunks: numbers of chunks per shard to try (None: the method chooses); at each size, the fastest one counts
     """
 
     name: str
@@ -75,7 +75,7 @@ class Contender:
 
 
 def contenders(nodes: int) -> tuple[Contender, ...]:
-    """Return figure 6's contenders on `nodes` nodes: the network from table 5 and its rivals."""
+    """Return the networks that figure 6 compares on `nodes` nodes: the one from table 5, rings and trees."""
     best = next(row for row in published("5").rows if row.nodes == nodes)
     return (
         Contender(OURS, best.spec, best.method),
@@ -93,7 +93,7 @@ def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
 
 
 def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], repeats: int) -> dict[str, LiveTimes]:
-    """Return each contender's live times with its fastest chunk count at each size, by name.
+    """Return name of contender -> live times with the fastest chunk count at each size.
 
     Contenders on the same network are measured interleaved.
     """
@@ -121,7 +121,7 @@ _WITHIN = 0.1
 class SpeedupClaim:
     """At `size`, `better` takes less time than `worse` by the fraction `printed`, on average over `nodes`.
 
-    reasons: why the claim is not reproduced, by `where`; without a reason, it must be reproduced
+    reasons: why the claim is not reproduced, by origin of the times (the model, or live); it must be without a reason
     """
 
     size: str
@@ -163,7 +163,7 @@ def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]
 
 
 def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts, then rows that compare each claim with the simulated and with the live times."""
+    """Return the rows of all parts, then rows that compare each claim with the model's times and the live times."""
     rows = concatenate_rows(parts)
     found = list(rows)
     for where in (SIMULATED, LIVE):
@@ -268,9 +268,11 @@ _FIGURE_14_BUSY = (
 def _line_row(
     points: Sequence[Row], line: str, x: str, y: str, printed: str, errors: tuple[float, float], near: float, far: float
 ) -> Row:
-    """Fit a line to `points`; return the row with the line and its relative errors, beside the `printed` ones.
+    """Fit a line to the rows `points`, from key `x` to key `y`. Return a row with the line, its relative errors and the
+    paper's.
 
-    near, far: largest mean error that counts as a match, and largest that shared cores explain
+    line: T_L or T_B, the time that the line explains; a T_B line passes through the origin
+    near, far: largest mean error that counts as a match, and largest one that `_FIGURE_14_BUSY` can explain
     """
     xs, ys = [float(point[x]) for point in points], [point[y] for point in points]
     slope, fixed = linear_regression(xs, ys, proportional=line == "T_B")
@@ -291,7 +293,7 @@ _LINES: Sequence[tuple[Any, ...]] = (
 
 
 def _points(nodes: int) -> list[Row]:
-    """Return each bandwidth-optimal contender's live times. `factor_us` is T_B at the links' full rate."""
+    """Return a row for each bandwidth-optimal contender with its live times; `factor_us`: T_B at the full link rate."""
     rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
     times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _FIGURE_14_REPEATS)
     rows: list[Row] = []
@@ -337,7 +339,7 @@ FIGURE_14 = Experiment(
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LARGE_BYTES = 100 * 10**6
 _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
-"""The average bandwidth gain that the paper measured for BFB from 100 MB on; on the cube, BFB "matches"."""
+"""Average bandwidth gain of BFB that the paper measured at 100 MB and above; on the cube, BFB "matches"."""
 _GAIN_WITHIN, _LIVE_GAIN_WITHIN = 0.05, 0.15
 _TORUS_MODEL = NetworkModel.of(10, 0, 0, 25)
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")

@@ -1,4 +1,4 @@
-"""Training on different networks, as in figures 8(b) and 9 of the paper on direct-connect topologies.
+"""Times of training iterations on different networks, as in figures 8(b) and 9 of the direct-connect paper.
 
 The paper's layer times were recorded on GPUs and are not published; ours are derived from public model definitions
 (docs/guide/training.md). Ratios of communication times do not depend on them, but times of complete iterations do.
@@ -28,9 +28,9 @@ Rows: TypeAlias = Mapping[tuple[str, str], Row]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A claim from the paper. It is true if the value of `measure` is between `low` and `high`.
+    """A claim from the paper, reproduced if `measure` returns a value between `low` and `high`.
 
-    reason: why our value is outside this range; if it is None, the value must be inside it, otherwise outside
+    reason: why our value is outside this range; None if it is inside
     """
 
     claim: str
@@ -49,7 +49,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Models trained on networks of one size. `networks` are (kind, method, spec); the fastest represents its kind."""
+    """Models to train on networks with `nodes` nodes. networks: (kind, method, spec); the fastest of a kind counts"""
 
     nodes: int
     models: tuple[str, ...]
@@ -77,7 +77,7 @@ class _Contest:
 
 
 def _bound_facts(profile: TrainingProfile, nodes: int) -> Row:
-    """Return the facts of an iteration that no network of this size and degree can beat, from Moore bounds."""
+    """Return lower bounds on the times of an iteration, from Moore bounds for any network of this size and degree."""
     steps, factor = least_steps(nodes, DEGREE), least_bandwidth_factor(nodes)
     rate = greatest_rate(nodes, DEGREE)
     bytes_per_s = Fraction(NODE_GBPS * 10**9, 8)
@@ -102,7 +102,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function of the rows: how far our value is below that of `kind`, as a fraction averaged over models."""
+    """Return a function of the rows: the fraction by which our value is below that of `kind`, averaged over models."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

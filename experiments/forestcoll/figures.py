@@ -114,7 +114,7 @@ def _conclude(rows: Sequence[Row]) -> list[Row]:
 
 
 def _figure_11_row(spec: str) -> Row:
-    """Return costs, times and verdicts. The paper claims optimal trees everywhere, but states only some times."""
+    """Return a row with costs, times and verdicts. The paper claims optimal trees for all, but prints few times."""
     topology = parse_topology(spec)
 
     def make() -> Schedule:
@@ -182,7 +182,7 @@ def figure_1() -> Topology:
 
 
 def unwound() -> Topology:
-    """Return the network of figure 1d: rings of ranks replace switches, which wastes the global switch's bandwidth."""
+    """Return the network of figure 1d: rings of ranks instead of switches. It wastes the global switch's bandwidth."""
     links, count = [], len(_RANK_NAMES)
     for index, rank in enumerate(_RANK_NAMES):
         after = index - RANKS + 1 if index % RANKS == RANKS - 1 else index + 1

@@ -1,9 +1,9 @@
 """ForestColl's exact optima for allgather, and the tables in its paper.
 
-Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show which columns have
-check marks, so we take them from the wording of section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs,
-and our model's predictions. The MI250 runs are public. The A100 runs were never published, so the model is fitted to
-the printed digits and compared with them.
+Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show where the table has
+check marks, so we derive them from section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and our
+model's predictions. The MI250 runs are public. The A100 runs were never published, so the model is fitted to some of
+the printed numbers and compared with the others.
 """
 
 import time
@@ -49,14 +49,14 @@ _PUBLISHED_OPTIMA = (
     (16, "a100:2", {"k": "1", "algbw": "342.86"}),
     (32, "a100:4", {"least_k": "1", "algbw": "266.67"}),
 )
-"""Ranks, network, and the public code's answer: GB/s for the smallest optimal k, or for a given k."""
+"""Ranks, network, and the result of ForestColl's public code: GB/s for the smallest optimal k, or for a given k."""
 
 _SLOW = "mi250:2"
 _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
 
 
 def _compare_optimum(row: PublishedRow) -> Row:
-    """Compare a verified schedule's rate with the printed rate. A certified cut proves our rate optimal for its k."""
+    """Compare a verified schedule's rate with the printed one. A certified cut proves ours optimal for that k."""
     topology = parse_topology(row.spec)
     quantities = []
     if "k" in row.printed:
@@ -86,7 +86,7 @@ OPTIMA = Experiment(
 
 SWITCHED = "a100:2"
 DIRECT = ("torus:4x4", "mi250:1", "without(torus:4x4;link=0-1)", "genkautz:4,20")
-"""Networks without switches, symmetric and others."""
+"""Networks without switches; some are symmetric, others are not."""
 GROWING, QUICK_GROWING = (32, 64, 128, 256), (16, 32, 64)
 """Numbers of ranks in generalized Kautz graphs of degree 4, which have no symmetry that would reduce the work."""
 MAX_EXPONENT = 4
@@ -113,7 +113,7 @@ _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch doe
 
 
 def _properties(sizes: tuple[int, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return the cases: (property, tool, sizes at which growth is measured)."""
+    """Return the cases: (property, tool, sizes at which the growth of synthesis time is measured)."""
     return [(asked, tool, sizes) for asked in _CHECKED for tool in _GENERATORS]
 
 
@@ -176,7 +176,10 @@ _WITHIN = 0.15
 def _predicted_gbps(
     spec: str, collective: str, method: str, k: int | None, allgather_gbps: Callable[[int], float]
 ) -> dict[int, float]:
-    """Return GB/s at each of `SIZES`, by the model fitted to the smallest and the largest allgather of the method."""
+    """Return the predicted GB/s at each of `SIZES`; the model is fitted to the method's smallest and largest allgather.
+
+    allgather_gbps: returns the known bandwidth of an allgather at a size
+    """
 
     def cost(collective: str) -> Congestion:
         in_phases = method == "forest" and collective == "allreduce"  # as on the GPUs
@@ -229,7 +232,7 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
 
 
 def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
-    """Compare recorded bandwidths with printed bandwidths and with the model fitted to two allgather runs."""
+    """Return rows that compare recorded bandwidths with the printed ones, and with a model fitted to two allgathers."""
     fabric, collective, generator = case
     spec, predicted = FABRICS[fabric], dict[int, float]()
     if generator == "ForestColl":
@@ -291,7 +294,7 @@ _ONLY_PRINTED = "printed only: these schedules are neither published nor ours to
 
 
 def _table_3_rows(case: tuple[str, str]) -> list[Row]:
-    """Compare printed bandwidths with the model fitted to two printed allgathers of the same schedules."""
+    """Return rows that compare printed bandwidths with a model fitted to two of the printed allgathers."""
     collective, generator = case
     predicted: dict[int, float] = {}
     if generator in _METHODS:

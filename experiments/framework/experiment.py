@@ -1,4 +1,4 @@
-"""Experiments: questions that are answered by rows of results, and comparisons of results with published rows.
+"""Experiments: each answers a question with rows of results, and may compare them with the rows of a published table.
 
 Each quantity of a published row must equal ours within the printed digits, or a reason must explain the difference.
 Printed numbers are only used for comparison, never as results.
@@ -33,8 +33,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 
 Row: TypeAlias = Mapping[str, Any]
-"""A result row as JSON. `holds` says whether it is as required; `reason`, which may be None, explains a difference from
-the expectation."""
+"""A result row as JSON. `holds`: whether the row is as required; `reason`: why it differs from what was expected, or
+None."""
 
 Case: TypeAlias = Hashable
 """The configuration of one part of a result: frozen, picklable, identified by its `repr`, named by its `str`."""
@@ -51,8 +51,8 @@ class Column:
 def columns(*parts: str | Column) -> tuple[Column, ...]:
     """Return columns in order. A string such as "nodes | T_L=steps | us:.4g" stands for several columns.
 
-    Each field of the string has the form `heading=key:format`; heading and format are optional. A format is one of
-    Python's or one in `_FORMATS`. A cell is empty if the row does not have the key or the value is None.
+    Each field of the string has the form `heading=key:format`; heading and format are optional. A format is a key of
+    `_FORMATS` or a Python format. A cell is empty if the row does not have the key or the value is None.
     """
     chosen: list[Column] = []
     for part in parts:
@@ -90,17 +90,17 @@ def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question that is answered by independent parts and a conclusion from all parts.
+    """A question with independent cases. Each case is evaluated to a part; the result's rows follow from all parts.
 
     name:     name on the command line
     source:   where the question or the published answer comes from
     cases:    the cases in order
-    evaluate: returns one case's part as JSON, by default its rows. It may run in another process, and its value is
+    evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and its value is
               stored on disk, so the value must only depend on the case, the code and, if `alone`, the machine
     conclude: returns the result's rows, given the parts of all cases in order
     alone:    whether parts measure time or start processes; they then run one at a time in the calling process
     plot:     draws the rows to a .png, .svg or .pdf file; None if there is nothing to draw
-    quick:    cases for a quick run, with those that take longer than about ten seconds replaced or left out; None: all
+    quick:    cases for a quick run, each at most about ten seconds; None for all `cases`
     """
 
     name: str
@@ -150,7 +150,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A published table: its rows in the paper's order, and its place in the paper."""
+    """A published table: its rows in the paper's order. source: the paper and the table's number"""
 
     source: str
     rows: tuple[PublishedRow, ...]
@@ -252,7 +252,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Return `compared` with our bandwidth time T_B added, which must equal `minimum` for the row to hold."""
+    """Return the row `compared` with our bandwidth time `factor` added. The row only holds if that is `minimum`."""
     optimal = factor == minimum
     return {
         **compared,
@@ -264,7 +264,7 @@ def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> R
 
 
 def claim_row(claim: str, value: float, low: float, high: float, reason: str | None = None, **facts: Any) -> Row:
-    """Return the row for a paper's statement in words, which our `value` matches if it is between `low` and `high`.
+    """Return the row for a claim in a paper's text, which our `value` matches if it is between `low` and `high`.
 
     The row holds if the value matches or there is a `reason` why it does not. `facts` are added to the row.
     """

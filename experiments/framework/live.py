@@ -1,4 +1,4 @@
-"""Runs measurements on a temporary emulated fabric, or on a substitute if the fabric cannot be brought up."""
+"""Runs measurements on a temporary emulated fabric, or with another runner if no fabric can be brought up."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ _NAME = "experiment-"
 class LiveRun:
     """The outcome of a run request.
 
-    runner:       name of the runner that ran it
-    substitution: what was missing and what replaces it; None if nothing was missing
+    runner:       name of the runner that executed the request
+    substitution: what was missing and what was used instead; None if nothing was missing
     """
 
     outcome: Outcome

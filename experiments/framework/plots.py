@@ -63,7 +63,7 @@ class Chart:
 
 
 def line_points(title: str, name: str, x: str, y: str) -> Callable[[Sequence[Row]], Iterator[Point]]:
-    """Return a function that turns each row with a value for the key `y` into a point.
+    """Return a function that turns each row into a point (row[x], row[y]); rows without a value for `y` are skipped.
 
     title, name: templates for the names of its panel and line, such as "{nodes} nodes"
     y:           key of a number, or of a mapping from line names to numbers, which gives a point for each line
@@ -81,7 +81,7 @@ def line_points(title: str, name: str, x: str, y: str) -> Callable[[Sequence[Row
 
 
 def curve_points(title: str, name: str) -> Callable[[Sequence[Row]], Iterator[Point]]:
-    """Return a function that turns the pairs (x, y) in each row's key `curve`, if any, into points.
+    """Return a function that yields the points (x, y) listed in row["curve"], for each row that has this key.
 
     title, name: as in `line_points`
     """
@@ -91,7 +91,7 @@ def curve_points(title: str, name: str) -> Callable[[Sequence[Row]], Iterator[Po
 
 
 def all_points(*parts: Callable[[Sequence[Row]], Iterable[Point]]) -> Callable[[Sequence[Row]], Iterable[Point]]:
-    """Return a function that returns the points of all `parts`, one part after the other."""
+    """Return a function that yields the points of all `parts`, one part after the other."""
     return lambda rows: chain.from_iterable(part(rows) for part in parts)
 
 

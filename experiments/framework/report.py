@@ -1,4 +1,4 @@
-"""The reproduction report in Markdown: our rows, the printed ones, and each row's outcome."""
+"""The reproduction report in Markdown: our rows, the papers' rows, and the outcome of each comparison."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 
 
 def row_outcome(row: Row) -> RowOutcome:
-    """Return the outcome of `row`: its worst quantity's outcome, or "not reached" if `holds` is false."""
+    """Return the outcome of `row`: "not reached" if `holds` is false, else that of its worst quantity."""
     verdict = row.get("verdict")
     verdicts = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
     if not row["holds"] or verdicts.intersection(_NOT_REACHED):
@@ -70,7 +70,7 @@ class ReportSection:
 
     @property
     def summary(self) -> list[str]:
-        """Name, number of rows by outcome, and seconds; if there is no result, the name and the error."""
+        """The line in the summary: name, number of rows by outcome, and seconds; without a result, name and error."""
         if self.document is None:
             return [self.experiment.name, *[""] * len(ROW_OUTCOMES), self.error]
         return [self.experiment.name, *count_outcomes(self.rows).values(), f"{self.document['seconds']:.0f} s"]
@@ -129,7 +129,7 @@ def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
 
 
 def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return the rows that are not reached, then the rows in which our values are better."""
+    """Return lines for the rows whose printed values are not reached, then for those in which ours are better."""
     lines = [line for section in sections for line in section.differences]
     ordered = sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))
     return [["ending", "experiment", "row", "why"], *ordered]
@@ -166,7 +166,7 @@ def section_of(
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block after `seconds`, so that the block can take down the networks it has started."""
+    """Raise TimeoutError in the block after `seconds`, so that the block can take down fabrics that it has started."""
 
     def stop(_number: int, _frame: object) -> None:
         raise TimeoutError

@@ -94,9 +94,9 @@ class ExperimentPart:
 
 @dataclass(frozen=True, slots=True)
 class PartStore:
-    """Parts as JSON files in `folder`, which must exist.
+    """Stores parts as JSON files in `folder`, which must exist.
 
-    A stored part is reused until a file of the package changes; changed library versions do not matter.
+    A stored part is reused until a file of the package changes; other versions of libraries do not invalidate it.
     """
 
     folder: Path
@@ -140,7 +140,7 @@ ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """Rows in order, the total seconds of all parts, and the highest peak memory of their processes."""
+    """The rows, the total seconds of all parts, and the highest peak memory of the processes that computed them."""
 
     rows: Sequence[Row]
     seconds: float
@@ -213,7 +213,7 @@ def case_name(case: Case) -> str:
 
 
 def _part_by_name(name: str, case: Case) -> ExperimentPart:
-    """Compute a part in a worker, which gets the experiment's name because its functions cannot be pickled."""
+    """Compute a part in a worker. It gets the experiment's name, because the functions cannot be pickled."""
     return _part(load(name), case)
 
 

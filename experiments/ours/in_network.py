@@ -46,13 +46,15 @@ _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not 
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return certified minimum times per byte of an allreduce: if only ranks add, and if switches add and multicast."""
+    """Return two certified lower bounds on the time per byte of an allreduce: if only ranks add, and if switches also
+    add and multicast.
+    """
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Return the GB/s that NCCL's model predicts for each of its algorithms with the best protocol."""
+    """Return name of algorithm -> GB/s that NCCL's model predicts for it with its fastest protocol."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)
@@ -194,7 +196,7 @@ _UNITS = Fraction(1, 10_000)
 
 
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return the row for one hundred networks: how far schedules are above the bound, by seed, and the reasons."""
+    """Return a row for a batch of random networks: each schedule's time above the bound by seed, and the reasons."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -209,7 +211,7 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
         if gap:
             gaps[seed] = gap
             certificate, least = verified.schedule.certificate, bound
-            if certificate.get("kind") == PAIR_PRICES:  # it proves a rate for pairs of trees
+            if certificate.get("kind") == PAIR_PRICES:  # it proves a bound for schedules from pairs of trees
                 least = max(least, check_pair_certificate(verified.schedule.topology, certificate))
             above = verified.cost.time_per_byte / least - 1
             reasons[BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED] += 1

@@ -28,7 +28,7 @@ _TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A program: its method, trees per root, channels, and chunks per shard (for trees: parts that are streamed)."""
+    """A program to measure. k: trees per root; chunks: chunks per shard, or for trees the number of streamed parts"""
 
     method: str
     k: int | None = None
@@ -46,7 +46,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Values of one parameter, with everything else unchanged. The first value is the baseline."""
+    """Programs that differ in one parameter: its value -> program. The first value is the baseline."""
 
     method: str
     parameter: str
@@ -167,7 +167,7 @@ def _live_cases(
 
 
 def _engine_live_rows(case: LiveCase) -> list[Row]:
-    """Return a row for each size. The minimum time on the links includes frame headers, but no acknowledgements."""
+    """Return a row for each size. Its minimum time on the links counts frame headers, but not acknowledgements."""
     topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
         source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)

@@ -43,7 +43,7 @@ _FAILURES = [
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
-    """Return verified schedules' times relative to the bound. Trees must reach the bound on any network."""
+    """Return rows with the times of verified schedules relative to the bound, which trees must always reach."""
     network, percent, seed = case
     topology = parse_topology(network)
     ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
@@ -138,8 +138,8 @@ CASES = (
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
     """Return a row with the slowdown of the program relative to its schedule, by size and buffer, and the reason.
 
-    `holds` is true if no link carries more than in the schedule, nothing is faster than the model allows, and stepped
-    schedules lose nothing with one channel.
+    `holds` is true if no link transfers more than in the schedule, nothing is faster than the model allows, and
+    programs of stepped schedules with one channel are as fast as their schedules.
     """
     losses = [lowering_loss(verified, program, size, LARGE_BUFFER) for size in LOWERING_QUALITY_SIZES]
     streamed = lowering_loss(verified, program, LOWERING_QUALITY_SIZES[-1], SMALL_BUFFER)
@@ -204,7 +204,7 @@ SIDE_BY_SIDE_NETWORKS = (
     "hyperx:8x8", "genkautz:4,64", "circulant:64,5,6",
     "hxmesh:2,4x4", "a100:2", "mi250:2",
 )  # fmt: skip
-"""Grids, other direct networks, and networks with switches; 64 ranks, but 16 and 32 in the last two."""
+"""Grids, other direct networks, and networks with switches. All have 64 ranks, but the last two have 16 and 32."""
 SIDE_BY_SIDE_SLOW = ("hxmesh:2,4x4", "mi250:2")
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "BFB": ("bfb",),
@@ -212,7 +212,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Swing": ("swing-latency", "swing"),
     "rings": ("hamiltonian-ring", "ring", "biring"),
 }
-"""The methods for each line in the picture. On each network, the fastest one that suits it is shown."""
+"""Line in the picture -> its methods. On each network, the fastest method that supports the network is shown."""
 SIDE_BY_SIDE_SIZES = tuple(2**10 * 4**power for power in range(12))
 _ROUNDING = 1 - 1e-12
 
@@ -318,7 +318,7 @@ def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) 
     """Return a network with two to three times the links of `random_able_fabric` and more kinds of switches.
 
     On about half of the networks, links may have twice the bandwidth in one direction. Some switches add, multicast or
-    do both; about a fifth of the adding switches can only add at a bandwidth of 1/2, 1 or 2.
+    do both; about a fifth of the adding switches add at a limited bandwidth: 1/2, 1 or 2.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     sparse = random_able_fabric(seed, most_ranks, most_switches)

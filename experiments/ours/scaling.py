@@ -1,4 +1,4 @@
-"""Speed-up of synthesis and campaigns with Ray workers on one machine, and growth of synthesis with network size."""
+"""How synthesis and campaigns speed up with Ray workers on one machine, and how synthesis time grows with size."""
 
 import os
 import tempfile
@@ -30,7 +30,7 @@ from chorale.tuner.files.home import Home
 # Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 
 _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
-"""Every worker count has a turn in each round, so that other load on the machine affects all of them equally."""
+"""Number of rounds. Each round measures every worker count, so that other load affects all of them equally."""
 _FIRST_NODES, _LAST_NODES = 5, 1200
 _PER_WORKER = 2
 """Number of CPUs that each campaign worker counts as, because it prepares and measures."""
@@ -56,7 +56,7 @@ _CAMPAIGN = "a campaign on torus:4x4"
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Seconds, and a digest of the answer. The digest must not depend on the number of workers."""
+    """Seconds of a computation, and a digest of its result, which must not depend on the number of workers."""
 
     seconds: float
     answer: str
@@ -82,7 +82,7 @@ def _answer(task: str) -> list[Row]:
 
 
 def worker_counts(cores: int) -> list[int]:
-    """Return 1, 2, 4, … below the number of cores, and that number itself."""
+    """Return the powers of two below the number of cores, and that number itself."""
     counts = [1]
     while counts[-1] * 2 < cores:
         counts.append(counts[-1] * 2)
@@ -104,7 +104,7 @@ def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) ->
 
 
 def _campaign(workers: int, number: int) -> _Timed:
-    """Time the loop of a campaign that tries every point, without the time to start Ray and MLflow."""
+    """Time a campaign that tries all its candidates. The time to start Ray and MLflow is not included."""
     from rich.console import Console
 
     from chorale.tuner.config.campaign import Campaign, make_workers

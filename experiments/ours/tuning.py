@@ -1,4 +1,4 @@
-"""Experiments with recorded runs on MI250 GPUs: replay tuning on the recorded times; test the cost model."""
+"""Experiments with recorded runs on MI250 GPUs: tuning strategies on recorded times, and tests of the cost model."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ REPEATS = 5
 
 @dataclass(frozen=True, eq=False)
 class RecordedTask(GridTask):
-    """The in-place configurations of one collective that were measured at all `sizes_bytes` on one fabric.
+    """A tuning task with recorded times: the in-place configurations of one collective on one fabric.
 
-    sizes_bytes: sizes at which no configuration fell back to the library's own algorithm
+    sizes_bytes: sizes at which no configuration fell back to the library; all configurations were measured at them
+    drawn:       seed -> result of `measured_s`
     """
 
     fabric: str = ""
@@ -78,10 +79,11 @@ class RecordedTask(GridTask):
 def replay_search(
     task: RecordedTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Return, as float64[trials, sizes], the true time of each trial's choice relative to the best time.
+    """Replay a search on recorded times. Return float64[trials, sizes]: true time of the choice after each trial,
+    divided by the best time.
 
-    The choice at a size is the candidate with the shortest measured time, or the library if none clearly beats it.
-    `start_candidates` are tried first.
+    The choice at a size is the candidate with the shortest measured time, or the library if no candidate clearly beats
+    it. `start_candidates` are tried first.
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}
@@ -171,8 +173,8 @@ TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # of the grid
 MAX_OVER_LIBRARY = 1.03
-"""Largest true time of an answer relative to the library at any size and trial. Randomly drawn repetitions decide, and
-repeated launches of the same program differ by this much."""
+"""Largest true time of a choice relative to the library at any size and trial. Choices depend on randomly drawn
+repetitions, and repeated launches of the same program differ by this much."""
 TRIALS_FACTOR = 4  # replayed trials, as a multiple of the allowed number
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -184,7 +186,7 @@ def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, s
 
 @cache
 def _task(fabric: str, collective: str) -> RecordedTask:
-    """Return the task with its randomly drawn repetitions, which are the same for every strategy."""
+    """Return the task from a cache, so that all strategies share its randomly drawn repetitions."""
     return RecordedTask.of(fabric, collective)
 
 
@@ -195,7 +197,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     runs = [replay_search(task, name, seed, min(count, TRIALS_FACTOR * allowed), starts) for seed in range(seeds)]
 
     def trials(measure: Callable[[Floats], Floats], goal: float) -> list[float]:
-        """Return quantiles, over the seeds, of the number of trials until `measure` of a run is at most `goal`."""
+        """Return quantiles over seeds: the number of trials until `measure(run)` is at most `goal`."""
         return quantiles([trials_until(measure(run) <= goal) for run in runs])
 
     def largest(run: Floats) -> Floats:
@@ -231,7 +233,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 
 
 def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
-    """Return the best candidate at each size on the other fabric, the most frequent first, as a registry would."""
+    """Return the candidates that are best at a size on the other fabric, the most frequent one first."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
     other = _task(fabric, task.collective)
     best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]
@@ -373,7 +375,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return the model's error for a run: fitted to all programs, and (unseen) fitted to all programs but this one."""
+    """Return a row with the model's error for a run: if fitted to all programs, and if fitted without this program."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None

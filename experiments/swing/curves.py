@@ -1,4 +1,4 @@
-"""Times of Swing and its rivals by size, and the Swing paper's claims, each as the range in which a time must lie."""
+"""Times of Swing and rival algorithms by size, and the Swing paper's claims as ranges for values from these times."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     RING: ("hamiltonian-ring",),
     MIRRORED: ("mirrored-recursive-doubling", "mirrored-rabenseifner"),
 }
-"""The methods for each line in a figure; it shows the faster of the latency- and bandwidth-optimal variants."""
+"""Line in a figure -> its methods. It shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Gains are relative to the best of these. The mirrored variant is the paper's own and so not a rival (section 5.1)."""
+"""Gains are relative to the best of these. The mirrored variant is the paper's own, so it is no rival (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,9 @@ class NetworkScene:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Seconds of an allreduce in a scene, `seconds[algorithm][size]`, and the variants that take this long.
+    """Times of an allreduce on the network of a scene, by algorithm and size in bytes.
 
+    variants: the variant of the algorithm that takes this time
     nodes, dimensions: the grid's size, which determines the peak goodput
     """
 
@@ -131,8 +132,8 @@ ClaimVerdict = Literal["reproduced", "with overhead", "not reproduced"]
 Measure: TypeAlias = Callable[[Sequence[Curves]], float]
 
 OVERHEAD_US = Fraction(3, 4)
-"""Overhead per message, which the paper does not state. It is fitted to one finding, the gain of 120 % at 2 MiB on
-64x64; the values for all other findings are predictions."""
+"""Overhead per message, which the paper does not state. It is fitted to one claim, the gain of 120 % at 2 MiB on
+64x64; for all other claims it gives predictions."""
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -142,8 +143,8 @@ class RangeClaim:
     """A claim from the paper as a range for a value computed from our curves.
 
     measure:  takes the figure's curves in order; the claim is reproduced if the result is between `low` and `high`
-    expected: the verdict when this was written; a row holds if it stays the same
-    reason:   why it is not reproduced with the constants that the paper states
+    expected: verdict that our curves gave so far; a row holds if its verdict is the same
+    reason:   why the claim is not reproduced with the constants that the paper states
     """
 
     claim: str
@@ -176,22 +177,22 @@ class RangeClaim:
 
 
 def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of the curves: smallest gain from size `first` to `last`, over all or only curve `of`."""
+    """Return a function of the curves: the smallest gain at sizes `first` to `last`. of: index of the only curve"""
     return lambda curves: min(_values(curves, Curves.gain, first, last, of))
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of the curves: largest gain from size `first` to `last`, over all or only curve `of`."""
+    """Return a function of the curves: the largest gain at sizes `first` to `last`. of: index of the only curve"""
     return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return a function of the curves: the least ratio of `algorithm`'s time to Swing's, at sizes `first` to `last`."""
+    """Return a function of the curves: the smallest ratio of `algorithm`'s time to Swing's, at `first` to `last`."""
     return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
 def max_ratio(algorithm: str, first: int, last: int) -> Measure:
-    """Return a function of the curves: the greatest ratio of `algorithm`'s time to Swing's, from `first` to `last`."""
+    """Return a function of the curves: the largest ratio of `algorithm`'s time to Swing's, at `first` to `last`."""
     return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
@@ -212,5 +213,5 @@ def median_gain(curves: Curves) -> float:
 
 
 def min_rise(of_curves: Callable[[Curves], float]) -> Measure:
-    """Return a function of all curves: the least rise of `of_curves` from one curve to the next."""
+    """Return a function of the curves: the smallest increase of `of_curves` from one curve to the next."""
     return lambda all_curves: min(of_curves(after) - of_curves(before) for before, after in pairwise(all_curves))

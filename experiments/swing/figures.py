@@ -1,7 +1,7 @@
-"""Table 2 and figures 7 to 16 of the Swing paper, with the findings of its section 5 as ranges.
+"""Table 2 and figures 7 to 16 of the Swing paper, and the claims in its section 5 as ranges of values.
 
-A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain of up to 2. Ranges allow for the paper's
-words "around" and "up to".
+A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain of up to 2. Ranges are wider if the paper
+says "around" or "up to".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _SCENE = "{spec}, {link_gbps} Gbit/s"
 
 
 def _plot_summary(rows: Sequence[Row], path: Path) -> None:
-    """Draw a box plot of the gains in each scene, with the stated constants and with the overhead."""
+    """Draw a box plot of the gains in each scene, with the constants that the paper states and with `OVERHEAD_US`."""
     scenes = [row for row in rows if row["kind"] == "summary"]
     figure, grid = panel_grid(2)
     for axes, key in zip(grid, ("gains", "gains_with_overhead"), strict=True):
@@ -422,7 +422,9 @@ _REASONS = {
 
 
 def _table_2_rows(sizes: Sequence[int]) -> list[Row]:
-    """Compare our deficiencies with the printed numbers. The paper omits lower-order terms, so ours may be smaller."""
+    """Return rows that compare our deficiencies (cost relative to an optimal algorithm) with the printed ones, from
+    which the paper omits lower-order terms: ours may be smaller.
+    """
     spec = f"torus:{'x'.join(map(str, sizes))}"
     topology = parse_topology(spec)
     nodes, dimensions, side = prod(sizes), len(sizes), sizes[0]

@@ -35,7 +35,7 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""torch's reduce operation -> ours. Also used for calls that the library handles, so it must be fast."""
+"""torch's reduce operation -> the engine's. Looked up for every call, so it must be fast."""
 
 
 @dataclass(frozen=True, slots=True)

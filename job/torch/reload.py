@@ -78,7 +78,7 @@ class PeriodicThread:
 
 _NEVER = sys.maxsize
 _FILE_LIMIT_S = 15.0
-"""Maximum time that a rank waits for its copy of the file to become the proposed table."""
+"""Maximum time that a rank waits until its copy of the table file is the proposed table."""
 
 Load = Callable[[Table, str, StoreExchange], LoadedTable]
 

@@ -30,7 +30,7 @@ from chorale.synth.topology.topology import Topology
 CPU_TARGET = "oneccl-xml"
 """The program target of all runners without GPUs."""
 MODELLED = "modelled"
-"""The library's own choice on a network with bandwidths, with the time from its published model."""
+"""Name of the library's own choice of algorithm; its time comes from the library's published model."""
 MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 

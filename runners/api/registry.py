@@ -34,7 +34,7 @@ from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)
-"""Campaigns' default on networks without bandwidths; without latencies, speedups do not depend on it."""
+"""Default link rate of campaigns on networks without bandwidths. If latencies are 0, speedups do not depend on it."""
 
 Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 
@@ -127,7 +127,7 @@ ONECCL_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     CollectiveName.REDUCE: ("tree", "rabenseifner"),
     CollectiveName.ALLTOALL: ("naive", "scatter"),
 }
-"""Collective -> oneCCL algorithms; at every size, one of them is oneCCL's fastest."""
+"""Collective -> oneCCL's algorithms that are measured: at every size, one of them is the fastest."""
 
 
 class OneCclConfig(FabricConfig):

@@ -179,7 +179,7 @@ def _runs(pid: int) -> bool:
 
 NATIVE = Path(__file__).parent / "native"
 LINKS = NativeTarget("chorale-links", (NATIVE / "links.cpp",), ("-pthread",), (ENGINE,))
-"""The program that carries packets."""
+"""The program that forwards packets between the namespaces."""
 
 _TUN = Path("/dev/net/tun")
 _START_LIMIT_S = 60.0

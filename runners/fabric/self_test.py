@@ -82,7 +82,7 @@ _WAY_OUT = "see `chorale doctor`, or skip this with --force"
 
 
 Exchange = tuple[float, Mapping[Stream, int]]
-"""Seconds without traffic, then the bytes of streams that start together."""
+"""(Seconds without traffic, then bytes to send on each stream); all streams start together."""
 
 Spans = Mapping[Stream, tuple[float, float]]
 """Start and end of each stream in an exchange, in seconds on the machine's clock."""

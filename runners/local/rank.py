@@ -67,7 +67,7 @@ def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float
 
 
 NETWORK = -1
-"""Stands for the network's process where a rank is expected."""
+"""Used instead of a rank's number for the process that emulates the network."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29

@@ -83,9 +83,9 @@ def _line(path: Path) -> str | None:
 
 
 OTHERS_PATIENCE_S = 30.0
-"""Time to wait for other users' measurements."""
+"""Seconds to wait for other users' measurements."""
 _IN_VAIN_S = 600.0
-"""Time after a futile wait during which measurements do not wait for other users."""
+"""Seconds after an unsuccessful wait during which measurements do not wait for other users."""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
 _POLL_S = 0.05

@@ -22,7 +22,7 @@ Version = tuple[int, int]
 PREFIX = "nccl:"
 """Prefix of the library's own algorithms as campaign methods: `nccl:ring`, `nccl:ring:LL`."""
 DEFAULT = "nccl"
-"""The library's own choice."""
+"""Name of the library's own choice of algorithm."""
 
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
@@ -60,7 +60,7 @@ ALGORITHMS: Mapping[str, NcclAlgorithm] = {
     )
 }
 SYMMETRIC = "symmetric"
-"""Used like an algorithm's name: kernels on symmetric memory in registered windows. The library chooses the kernel."""
+"""Used instead of an algorithm's name for kernels on symmetric memory (registered windows); the library chooses one."""
 
 
 PARAMETERS_SINCE: Mapping[str, Version] = {

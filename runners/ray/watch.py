@@ -104,7 +104,7 @@ def head_answers(address: str, timeout_s: float) -> bool:
 
 
 INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
-"""Environment variable that `--insecure-cluster` sets to 1, for this process and those that it starts."""
+"""Environment variable that `--insecure-cluster` sets to 1, for this process and its child processes."""
 
 _CLIENT = "ray://"
 _METHODS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}

@@ -151,11 +151,11 @@ MIN_SAME_SHARE = 0.5
 """Fraction of the other schedules that must take the same time (median over sizes and buffers)."""
 
 MIN_WITNESSES = 3
-"""Number of runs that must be far slower, or of schedules whose times must agree, to conclude that no schedule ran."""
+"""Number of runs that must be far slower, or of schedules with equal times, to conclude that no schedule ran."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
-"""If one algorithm ran for both placements up to a size, their times (medians over all buffers) differ by at most
-EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller sizes."""
+"""If the same algorithm ran in place and out of place up to a size, the times (medians over all buffers) differ by at
+most EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller sizes."""
 
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
