@@ -321,7 +321,7 @@ _SOURCE = -1
 
 
 def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
-    """Return whether flows can bring all ranks' shards to each rank in `time_per_byte`. Exact integer arithmetic."""
+    """Return whether maximum flows (NetworkX) allow an allgather in `time_per_byte`. Exact integer arithmetic."""
     ranks = topology.compute_count
     carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]
     vector = lcm(ranks, *(amount.denominator for amount in carried))
@@ -340,7 +340,7 @@ _HALVINGS = 30
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Return the model whose latency fits the time at the smallest known size, and whose efficiency fits the largest.
+    """Fit a model: its latency to the bandwidth at the smallest known size, its efficiency to that at the largest.
 
     known_gbps: algorithmic bandwidths in GB/s by vector size in bytes
     """

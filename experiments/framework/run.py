@@ -56,7 +56,7 @@ def load_all() -> tuple[Experiment, ...]:
 
 
 class Summary(NamedTuple):
-    """A list entry for an experiment: its name, its aliases, its question, and the question's source."""
+    """An entry in the list of experiments. source: publication from which the question comes"""
 
     name: str
     aliases: tuple[str, ...]
@@ -71,7 +71,7 @@ def summaries() -> tuple[Summary, ...]:
 
 
 def file_text() -> str:
-    """Return the up-to-date content of summaries.json. This imports all experiments."""
+    """Return the content that summaries.json should have. This imports all experiments."""
     entries = [
         {"name": e.name, "module": _ENTRIES[e.name]["module"], "question": e.question, "source": e.source}
         for e in load_all()
