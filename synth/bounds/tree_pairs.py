@@ -433,7 +433,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
 
 
 def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: Fraction) -> PairSplit | None:
-    """Return the split with `whole` units per value of `split_of_values`, lowered to links' and switches' limits."""
+    """Return the split with the values `whole` * `unit`, lowered if they exceed the limits of links or switches."""
     roots, gather, reduce = np.split(whole, np.cumsum([topology.compute_count, len(arcs.width)]))
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     gather = np.minimum(gather, room)

@@ -246,7 +246,8 @@ def in_arc_shares(
     """Assign the trees that `node` must receive to its incoming arcs; return the columns of `InArcShares`, by root.
 
     left:  capacity of each incoming arc; reduced by the trees that are assigned to it
-    needs: per root, the number of trees that the node must receive; reduced by those that are assigned"""
+    needs: per root, the number of trees that the node must receive; reduced by those that are assigned
+    """
 
 def enter_blocks(
     k: int,

@@ -237,14 +237,14 @@ class _Removal:
         return True
 
     def remove_fabrics(self) -> bool:
-        """Split off arcs at all connected components of switches. Return False if that makes no progress."""
+        """Replace paths through connected components of switches by arcs. Return False if that makes no progress."""
         network = self.split.network
         group = fabrics(network)
         groups = switch_groups_of(network, group, *clusters_below(network, group, self.level))
         return self._advance(groups, whole_fabrics=True)
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove a maximal set of the lowest switches without arcs between them. Raises InvalidInput if that fails."""
+        """Remove a maximal unconnected set of the switches nearest to ranks. Raises InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
@@ -269,7 +269,7 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off arcs at `groups`. Return False if this neither splits off arcs nor finds new cuts."""
+        """Replace paths through `groups` by arcs. Return False if this neither replaces any nor finds new cuts."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)

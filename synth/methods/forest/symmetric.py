@@ -156,7 +156,7 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 
 
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
-    """Return the rows of rank 0. `entries` is the number of times its data enter other boxes, summed over k trees."""
+    """Return the transfers of rank 0's data. entries: how often its k trees enter other boxes, in total"""
     boxes, width = places.shape
     # entered[box, place]: number of trees that enter the box at its rank with index `place`: all trees at the first
     # places, and the first few trees at the next place.
@@ -250,7 +250,7 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
 
 
 def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return rows of trees of least height: every node receives each tree from a neighbour one hop nearer to the root.
+    """Return transfers on trees of least height: nodes receive each tree from a neighbour one hop nearer to the root.
 
     The tree of root 0 reaches node v as the tree of root -v reaches node 0, so the choices of node 0 are enough.
     Returns None if there are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot carry

@@ -107,7 +107,8 @@ def _exchanges(
     topology: Topology, collective: Collective, method: str, rooted: Callable[..., CollectivePattern],
     peers: Callable[[int], list[Positions]], all_ports: bool,
 ) -> CollectivePattern:  # fmt: skip
-    """Return the allreduce that exchanges complete vectors with `peers`; broadcast and reduce are those of `rooted`."""
+    """Return the allreduce that exchanges complete vectors with `peers`. `rooted` makes the broadcast and the
+    reduce."""
     if collective.root is not None:
         parts = rooted(topology, collective, all_ports).subcollectives
     else:

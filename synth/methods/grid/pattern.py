@@ -340,7 +340,7 @@ class CollectivePattern:
         return (part for _, part in self._numbered(step))
 
     def _numbered(self, step: int) -> Iterator[tuple[int, SendStep]]:
-        """Yield (number, its step `step`) for all subcollectives that have so many steps."""
+        """Yield (index, its step) for all subcollectives that have more than `step` steps."""
         return ((index, part[step]) for index, part in enumerate(self.subcollectives) if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:

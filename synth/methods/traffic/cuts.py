@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=16)
 def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
-    """Return pairs (each rank's region, regions): one for ranks and, if there are several boxes, one for boxes."""
+    """Return (int64[ranks]: index of the rank's region, regions), first for single ranks, then for boxes if several."""
     links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
     switches = np.arange(topology.node_count) >= topology.compute_count
 
