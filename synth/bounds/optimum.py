@@ -121,7 +121,6 @@ class CutSearch:
         return int(self.weights.sum() - self.weights[cut].sum())
 
     def entering(self, cut: Nodes) -> Entering:
-        """Return the links into `cut`. O(links)."""
         links = self.topology.links
         inside = np.zeros(self.topology.node_count, dtype=np.bool_)
         inside[cut] = True
@@ -426,7 +425,6 @@ def shards_of_vector(topology: Topology, collective: Collective) -> int:
 
 
 def node_set(cut: Nodes) -> tuple[int, ...]:
-    """Return `cut` as Python integers."""
     return tuple(cut.tolist())
 
 

@@ -54,7 +54,6 @@ class Auto(Method):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all methods among which `auto` can choose."""
         return tuple(self._methods)
 
     def make(self, task: SynthesisTask) -> AnySchedule:

@@ -137,8 +137,6 @@ class Forest(TreeMethod):
 
 
 class AllToAll(Method):
-    """All-to-all over many routes in parallel."""
-
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.alltoall.schedule import alltoall_schedule  # noqa: PLC0415
 

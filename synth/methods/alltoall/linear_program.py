@@ -50,7 +50,6 @@ class ColourTable:
 
 
 def count_colours(colours: Colours) -> int:
-    """Return the number of different colours. O(colours)."""
     table = ColourTable()
     table.number(colours)
     return table.count

@@ -408,8 +408,6 @@ def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbPlan:
-    """Loads, chunks per shard and step times of a breadth-first broadcast."""
-
     network: BfbNetwork
     loads: Loads  # for divisible shards
     chunks: int
@@ -432,7 +430,6 @@ def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progr
 
 
 def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
-    """Return the parameters that a schedule stores; without a size, `size_bytes` is left out."""
     return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 

@@ -73,7 +73,6 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
 
 
 def overflow_error(value: str) -> InvalidInput:
-    """Return the error for numbers of trees that would exceed 64 bits; `value` describes these numbers."""
     rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
     return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")
 

@@ -159,7 +159,6 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
 
 
 def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:
-    """Return the rows of `hops` that `in_arc_shares` needs for `node`."""
     return hops[np.append(network.src[offsets[node] : offsets[node + 1]], np.int32(node))]
 
 

@@ -126,7 +126,7 @@ class ChunkCounts:
 
 
 def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCounts:
-    """Return the matrix in equal chunks, with `largest` chunks for the largest pair.
+    """Return the matrix in equal chunks: `largest` chunks for the largest amount, proportionally fewer for others.
 
     By default, chunks divide all amounts exactly if this takes at most 4096 chunks per pair and 2^18 in total.
     Otherwise, there are as many chunks as these limits allow, and some are padded.
