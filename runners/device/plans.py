@@ -238,20 +238,9 @@ class GroupPlans:
         operation = ReduceOp.SUM if key[3] == ReduceOp.AVG else key[3]
         arithmetic = Arithmetic(DTYPES[key[2]], operation, self._keeps_wide)
         self._device.prepare(arithmetic)
-        bases = self._device.tensor(array("q", self._bases(placed, sizes.piece_bytes, homes)))
-        tensors = (placed.words, placed.state, self._broken)
-        limit_ns = round(min(self._limit_s, 1e9) * 1e9)
-        numbers = [sizes.piece_bytes, placed.region.half_bytes, limit_ns, arithmetic.type, operation]
-        words = [each.data_ptr() for each in tensors] + [placed.record.ctypes.data, bases.data_ptr()]
-        binding = self._device.tensor(array("q", [*words, *map(int, numbers), int(arithmetic.keeps_wide)]))
-        self._bound[key] = _Bound(arithmetic, binding, placed.head.blocks, (*tensors, bases))
-        return self._bound[key]
-
-    def _bases(self, placed: _Placed, piece_bytes: int, homes: tuple[_Home, _Home]) -> list[int]:
-        """Return the addresses of all ranks' windows (input, output and parts of the plan's memory), then each window's
-        multicast address: 0 if a switch cannot be used, for example because offsets differ between ranks.
-        """
-        chunk = piece_bytes * placed.shape.pieces_of_a_chunk
+        # `found` becomes the addresses of all ranks' windows (input, output and parts of the plan's memory), then each
+        # window's multicast address: 0 if a switch cannot be used, for example because offsets differ between ranks.
+        chunk = sizes.piece_bytes * placed.shape.pieces_of_a_chunk
         region, memory = placed.region, self._memory
         rows = []
         for layout in placed.shape.layouts:
@@ -268,7 +257,14 @@ class GroupPlans:
             offsets, everywhere = {row[window] for row in rows}, buffers[window].everywhere
             reached = everywhere and len(offsets) == 1 and window < COUNTERS - 1
             found.append(everywhere + offsets.pop() if reached else 0)
-        return found
+        bases = self._device.tensor(array("q", found))
+        tensors = (placed.words, placed.state, self._broken)
+        limit_ns = round(min(self._limit_s, 1e9) * 1e9)
+        numbers = [sizes.piece_bytes, placed.region.half_bytes, limit_ns, arithmetic.type, operation]
+        words = [each.data_ptr() for each in tensors] + [placed.record.ctypes.data, bases.data_ptr()]
+        binding = self._device.tensor(array("q", [*words, *map(int, numbers), int(arithmetic.keeps_wide)]))
+        self._bound[key] = _Bound(arithmetic, binding, placed.head.blocks, (*tensors, bases))
+        return self._bound[key]
 
     @staticmethod
     def _copy(to: Any, to_stride: int, source: Any, from_stride: int) -> None:

@@ -231,27 +231,6 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
     yield "go"
 
 
-def lay_links(plan: FabricPlan, holder: NamespaceHolder, threads: int) -> int:
-    """Create the links between the namespaces of `holder`; return the id of the process that forwards packets.
-
-    Raises Unavailable if that is impossible.
-    """
-    enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
-    command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
-    text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads), ""])
-    rule = "TUN devices do not work in namespaces: {}"
-    try:
-        done = subprocess.run(  # noqa: S603 - a program of our own
-            command, input=text, capture_output=True, text=True, check=False, cwd="/", timeout=_START_LIMIT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(rule, error, _WIRE_WAY_OUT) from error
-    words = done.stdout.split()
-    if words[:1] != ["ready"]:
-        raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
-    return int(words[1])
-
-
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
 _FORMAT = "chorale-fabric/7"
@@ -371,7 +350,21 @@ def temporary_fabric(
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
         threads = min(core_count(), -(-plan.bits_per_s // _BITS_PER_S_A_THREAD)) or 1
-        wire_pid = lay_links(plan, holder, threads)
+        # Create the links between the namespaces.
+        enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
+        command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
+        text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads), ""])
+        rule = "TUN devices do not work in namespaces: {}"
+        try:
+            done = subprocess.run(  # noqa: S603 - a program of our own
+                command, input=text, capture_output=True, text=True, check=False, cwd="/", timeout=_START_LIMIT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(rule, error, _WIRE_WAY_OUT) from error
+        words = done.stdout.split()
+        if words[:1] != ["ready"]:
+            raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
+        wire_pid = int(words[1])
         holder.run(nodes_script(plan))
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
         network = (name, topology.spec, topology.id, link_mbps)
@@ -427,14 +420,6 @@ def _end_wire(pid: int, holder_pid: int) -> None:
         end_process(pid)
 
 
-def require_free(name: str) -> None:
-    taken = next((fabric for fabric in fabrics() if fabric.name == name), None)
-    if taken is not None:
-        found = f"{name}, which is {taken.spec} at {rational_text(taken.link_mbps)} Mbit/s"
-        way_out = f"choose another --name, or `chorale fabric down {name}` first"
-        raise InvalidInput("a fabric of this name exists already: {}", found, way_out)
-
-
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
     """Check that there is no fabric `name`, and keep this user's other commands from creating it during the block.
@@ -447,7 +432,11 @@ def _only_one(name: str) -> Iterator[None]:
         except OSError:
             rule = f"another command is bringing up fabric {name}"
             raise InvalidInput(rule, "", "wait until it has finished") from None
-        require_free(name)
+        taken = next((fabric for fabric in fabrics() if fabric.name == name), None)
+        if taken is not None:
+            found = f"{name}, which is {taken.spec} at {rational_text(taken.link_mbps)} Mbit/s"
+            way_out = f"choose another --name, or `chorale fabric down {name}` first"
+            raise InvalidInput("a fabric of this name exists already: {}", found, way_out)
         yield
 
 

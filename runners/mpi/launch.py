@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from chorale.runners.execution.started_ranks import TOKEN
-from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
+from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.process_launch.processes import (
@@ -243,7 +243,18 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     launcher = mpi_launcher(mpiexec)
     may_be_fabric = where in (None, FABRIC) and hosts is None
     if may_be_fabric and (found := find_fabric(topology.id, fabric)) is not None:
-        return _in_fabric(mpiexec, launcher, found, command)
+        # The launcher runs on rank 0 and reaches the other nodes with a script that takes options, an address and a
+        # command, like ssh.
+        environment = {**rank_environment(), **launcher.fabric_environment}
+        options = launcher.in_fabric([found.address(rank) for rank in range(found.ranks)])
+        start = (mpiexec, *options, *launcher.passing((*environment, TOKEN)), "-n", str(found.ranks), *command)
+        cases = "\n".join(
+            f'{found.address(rank)}) exec {shlex.join(found.command_prefix(rank, from_inside=True))} /bin/sh -c "$*" ;;'
+            for rank in range(found.ranks)
+        )
+        skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
+        script = f'#!/bin/sh\n{skip}\nhost="$1"\nshift\ncase "$host" in\n{cases}\nesac\nexit 1\n'
+        return MpiLaunch((*found.command_prefix(0), *start), environment, script, found.facts(), is_here=True)
     has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
     if where == LOOPBACK:
         placed = RankHosts("localhost")
@@ -262,24 +273,6 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     is_here, script = where == LOOPBACK, HYDRA_SCRIPT if in_steps else ""
     facts = {"network": LOOPBACK if is_here else CLUSTER}
     return MpiLaunch(argv, environment, script, facts, is_here, placed.expected, in_steps)
-
-
-def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
-    """Return how to start a rank on every node of `fabric` so that all messages use its links.
-
-    The launcher runs on rank 0 and reaches the other nodes with a script that takes options, an address and a command,
-    like ssh.
-    """
-    environment = {**rank_environment(), **launcher.fabric_environment}
-    options = launcher.in_fabric([fabric.address(rank) for rank in range(fabric.ranks)])
-    start = (mpiexec, *options, *launcher.passing((*environment, TOKEN)), "-n", str(fabric.ranks), *command)
-    cases = "\n".join(
-        f'{fabric.address(rank)}) exec {shlex.join(fabric.command_prefix(rank, from_inside=True))} /bin/sh -c "$*" ;;'
-        for rank in range(fabric.ranks)
-    )
-    skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
-    script = f'#!/bin/sh\n{skip}\nhost="$1"\nshift\ncase "$host" in\n{cases}\nesac\nexit 1\n'
-    return MpiLaunch((*fabric.command_prefix(0), *start), environment, script, fabric.facts(), is_here=True)
 
 
 def start_launch(

@@ -123,7 +123,19 @@ class RayWorkers:
         self._started_s = time.monotonic()
         self._measurers = [self._new_measurer() for _ in range(measurers)]
         try:
-            self._await_room()
+            # Wait until a measurer has started and a CPU is free for builds. Meanwhile, an autoscaling cluster sees the
+            # pending requests and grows.
+            deadline_s = time.monotonic() + self._needs.patience_s
+            while not any(one.node for one in self._measurers) or self._cluster.free.get("CPU", 0) < 1:
+                self._settle(0.2)
+                self._require_cluster()
+                if time.monotonic() > deadline_s:
+                    free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
+                    rule = f"a campaign needs a node with {self._needs} to measure, and one CPU to prepare"
+                    way_out = (
+                        "wait for other jobs, change `runner.needs`, or raise its `patience_s` if nodes can be added"
+                    )
+                    raise Unavailable(rule, f"free in the cluster: {free}", way_out)
         except BaseException:
             self.close()
             raise
@@ -284,17 +296,3 @@ class RayWorkers:
         except ClusterLost:
             self._lost = True
             raise
-
-    def _await_room(self) -> None:
-        """Wait until a measurer has started and a CPU is free for builds. Meanwhile, an autoscaling cluster sees the
-        pending requests and grows.
-        """
-        deadline_s = time.monotonic() + self._needs.patience_s
-        while not any(one.node for one in self._measurers) or self._cluster.free.get("CPU", 0) < 1:
-            self._settle(0.2)
-            self._require_cluster()
-            if time.monotonic() > deadline_s:
-                free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
-                rule = f"a campaign needs a node with {self._needs} to measure, and one CPU to prepare"
-                way_out = "wait for other jobs, change `runner.needs`, or raise its `patience_s` if nodes can be added"
-                raise Unavailable(rule, f"free in the cluster: {free}", way_out)

@@ -176,7 +176,21 @@ def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
             ratios[configuration.origin][size_bytes].append(out_s / times_s[other, size_bytes])
     slower = {origin: sum(r >= MIN_SLOWDOWN for at in sizes.values() for r in at) for origin, sizes in ratios.items()}
     fallen: dict[ScheduleOrigin, int] = {}
-    for origin in {origin for origin, runs in slower.items() if runs >= MIN_WITNESSES} | _alike(times_s):
+    # For schedules that take the same time out of place as most others, the library must have run instead, because
+    # different schedules would take different times.
+    together: dict[object, dict[ScheduleOrigin, float]] = defaultdict(dict)
+    for (configuration, size_bytes), time_s in times_s.items():
+        origin = configuration.origin
+        if not configuration.in_place:
+            together[origin.fabric, origin.collective, configuration.buffer_bytes, size_bytes][origin] = time_s
+    shares: dict[ScheduleOrigin, list[float]] = defaultdict(list)
+    for group in together.values():
+        if len(group) >= MIN_WITNESSES:
+            for origin, time_s in group.items():
+                like = sum(abs(other_s / time_s - 1) <= SAME_TIME for other_s in group.values()) - 1
+                shares[origin].append(like / (len(group) - 1))
+    alike = {origin for origin, like in shares.items() if median(like) > MIN_SAME_SHARE}
+    for origin in {origin for origin, runs in slower.items() if runs >= MIN_WITNESSES} | alike:
         fallen[origin] = 0
         for size_bytes, at_size in sorted(ratios.get(origin, {}).items()):
             apart = abs(median(at_size) - 1)
@@ -187,50 +201,12 @@ def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
     return fallen
 
 
-def _alike(times: Mapping[tuple[RecordedConfiguration, int], float]) -> set[ScheduleOrigin]:
-    """Return the schedules that take the same time out of place as most others: the library must have run instead,
-    because different schedules would take different times.
-    """
-    together: dict[object, dict[ScheduleOrigin, float]] = defaultdict(dict)
-    for (configuration, size_bytes), time_s in times.items():
-        origin = configuration.origin
-        if not configuration.in_place:
-            together[origin.fabric, origin.collective, configuration.buffer_bytes, size_bytes][origin] = time_s
-    shares: dict[ScheduleOrigin, list[float]] = defaultdict(list)
-    for group in together.values():
-        if len(group) >= MIN_WITNESSES:
-            for origin, time_s in group.items():
-                like = sum(abs(other_s / time_s - 1) <= SAME_TIME for other_s in group.values()) - 1
-                shares[origin].append(like / (len(group) - 1))
-    return {origin for origin, like in shares.items() if median(like) > MIN_SAME_SHARE}
-
-
 MIN_LAUNCHES = 3
 """Minimum number of identical launches for which deviations from the median are meaningful."""
 
 SAME_SETTINGS_TOLERANCE = 0.1
 """If a configuration has several times, those that exceed the fastest by more than this fraction probably had other
 settings that were not recorded."""
-
-
-def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list[float]]:
-    """Return (fabric, size) -> launch times divided by the median of identical launches.
-
-    runs: runs of the library's own algorithm
-
-    Launches are identical if their fabric, collective, placement, buffer and size are equal. Fewer than
-    MIN_LAUNCHES identical launches are ignored.
-    """
-    same: dict[tuple[str, str, bool, int | None, int], list[float]] = defaultdict(list)
-    for run in runs:
-        made, origin = run.configuration, run.configuration.origin
-        same[origin.fabric, origin.collective, made.in_place, made.buffer_bytes, run.size_bytes].append(run.time_s)
-    found: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for (fabric, _, _, _, size_bytes), times_s in same.items():
-        if len(times_s) >= MIN_LAUNCHES:
-            middle = median(times_s)
-            found[fabric, size_bytes] += [time_s / middle for time_s in times_s]
-    return found
 
 
 LIBRARY_GENERATORS = ("RCCL", "NCCL")
@@ -253,11 +229,20 @@ class RecordedTable:
         every = (run for sizes in self._runs.values() for same in sizes.values() for run in same)
         schedules = [run for run in every if not is_library(run.configuration)]
         self._largest_fallen = find_fallbacks(schedules)
-        self._deviations = launch_deviations(
-            run
-            for run in schedules
-            if not run.configuration.in_place and self.fell_back(run.configuration, run.size_bytes)
-        )
+        # Launches are identical if their fabric, collective, placement, buffer and size are equal.
+        same: dict[tuple[str, str, bool, int | None, int], list[float]] = defaultdict(list)
+        for run in schedules:
+            made, origin = run.configuration, run.configuration.origin
+            if not made.in_place and self.fell_back(made, run.size_bytes):
+                same[origin.fabric, origin.collective, made.in_place, made.buffer_bytes, run.size_bytes].append(
+                    run.time_s
+                )
+        found: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for (fabric, _, _, _, size_bytes), times_s in same.items():
+            if len(times_s) >= MIN_LAUNCHES:
+                middle = median(times_s)
+                found[fabric, size_bytes] += [time_s / middle for time_s in times_s]
+        self._deviations = found
 
     @property
     def fabrics(self) -> tuple[str, ...]:

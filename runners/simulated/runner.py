@@ -70,7 +70,18 @@ class SimulatedRunner:
                 return measured
             results[name] = measured
         if request.library:
-            results[library_result(MODELLED)] = self._modelled(request)
+            # Use the published model of the library, without latencies if those of programs are 0 too.
+            collective = collective_of_ranks(next(iter(request.programs.values())))
+            algorithms = library_algorithms(request.topology, collective)
+            if not algorithms:
+                rule = "the library's times cannot be modelled on {}, which has no bandwidths"
+                raise InvalidInput(rule, request.topology.spec, "compare with methods")
+            if not (self._model.alpha_s or self._model.per_hop_s):
+                algorithms = [replace(library_best(algorithms), latency_s=0.0, correction=())]
+            times = [(size, library_choice(algorithms, size).seconds(size)) for size in request.sizes_bytes]
+            results[library_result(MODELLED)] = tuple(
+                SizeMeasurement(size, size, (time_s,) * request.repeats, correct=True) for size, time_s in times
+            )
         return Measurement(self.name, results, environment)
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -108,18 +119,6 @@ class SimulatedRunner:
             times_s = (flows.trace(times).end_s,) * request.repeats
             measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
         return _fault(name, program, environment) or tuple(measurements)
-
-    def _modelled(self, request: RunRequest) -> tuple[SizeMeasurement, ...]:
-        """Return the library's times from its published model, without latencies if those of programs are 0 too."""
-        collective = collective_of_ranks(next(iter(request.programs.values())))
-        algorithms = library_algorithms(request.topology, collective)
-        if not algorithms:
-            rule = "the library's times cannot be modelled on {}, which has no bandwidths"
-            raise InvalidInput(rule, request.topology.spec, "compare with methods")
-        if not (self._model.alpha_s or self._model.per_hop_s):
-            algorithms = [replace(library_best(algorithms), latency_s=0.0, correction=())]
-        times = [(size, library_choice(algorithms, size).seconds(size)) for size in request.sizes_bytes]
-        return tuple(SizeMeasurement(size, size, (time_s,) * request.repeats, correct=True) for size, time_s in times)
 
     def _environment(self) -> dict[str, str | int | float | None]:
         model = {
