@@ -29,7 +29,7 @@ class JobSettings:
     strict:     CHORALE_STRICT=1 refuses calls without an entry
     report:     CHORALE_REPORT, a file or - for stderr
     inner:      CHORALE_INNER, the backend for calls without a program
-    interface:  CHORALE_INTERFACE, a network device
+    interface:  CHORALE_INTERFACE, the network device for the engine's connections
     transport:  CHORALE_TRANSPORT, see TRANSPORTS
     reload_s:   CHORALE_RELOAD, seconds between two checks for a new table file; 0 for never
     status:     CHORALE_STATUS, a file in which the report is kept up to date

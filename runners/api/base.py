@@ -39,7 +39,8 @@ class Race:
 
     Times are compared as ratios to the fastest of the `references`, which are measured along with the program.
 
-    name, references: names of results in the measurement
+    name:             name of the program in the measurement
+    references:       names of the results with which it is compared
     ratios:           for each size, the lowest ratio so far of a program's time to the fastest reference
     first_repeats:    number of repetitions after which the ratios are compared
     margin:           the program loses at a size if every repetition exceeds the best ratio by more than this fraction
@@ -146,7 +147,7 @@ class RunRequest:
 
     @property
     def without_plans(self) -> dict[str, Program]:
-        """Return the programs, for runners that execute no plans; `validate_request` has already refused plans."""
+        """Return the programs of a request without plans, for runners whose `validate_request` refuses plans."""
         return {name: program for name, program in self.programs.items() if isinstance(program, Program)}
 
     @property
@@ -203,7 +204,7 @@ StuckInstruction = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why there is no measurement. `message` is one line for a person; `rank` is the rank at fault, if it is known.
+    """Why there is no measurement. `message` is one line for users; `rank` is the rank at fault, if it is known.
 
     blocked: after a timeout, (rank, block, instruction) of every block known to be stuck
     """

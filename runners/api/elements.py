@@ -43,17 +43,17 @@ class DataPattern:
 
     @property
     def offset(self) -> int:
-        """Number that is added to a position before hashing."""
+        """Number that is added to positions before hashing, so that data depend on run and seed."""
         return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
 
     @property
     def bases(self) -> int:
-        """Number of possible bases, which start at 0."""
+        """base(x) is at least 0 and below this number."""
         return self.exact_limit // self.ranks // 2
 
     @property
     def slopes(self) -> int:
-        """Upper limit of the slopes, which are at least 1 and below this number."""
+        """slope(x) is at least 1 and below this number."""
         return max(1, self.bases // self._weight_limit())
 
     def weights(self) -> NDArray[np.int64]:

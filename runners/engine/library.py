@@ -249,7 +249,7 @@ class Engine:
     def use_messages(self, messages: int) -> None:
         """From now on, exchange messages through the caller's functions instead of the engine's own connections.
 
-        messages: address of a chorale_messages; the object that its context points to must outlive the engine
+        messages: address of a C struct chorale_messages; the object to which its context points must outlive the engine
         """
         self._check(self._library.chorale_use_messages(self._engine, messages))
 

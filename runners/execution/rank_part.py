@@ -124,7 +124,7 @@ class RankPart:
 
     layout: layout of the data
     words:  encoded program for the engine or the plan executor; empty for a library's collective
-    plan:   additional data that a plan's executor needs
+    plan:   layout of a plan's memory; None for other programs
     """
 
     layout: DataLayout

@@ -98,7 +98,7 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 class OneCclRanks(StartedRanks):
     """A process per rank for one request only, because oneCCL reads its environment variables once per process.
 
-    argv:        each process's command, without its arguments
+    argv:        command that starts a rank, without the arguments that differ between ranks
     files:       files for each process's working folder
     environment: variables for this request only
     """

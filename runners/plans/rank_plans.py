@@ -319,7 +319,7 @@ class PlanBuffers:
 
     pieces:            number of pieces in the vector
     pieces_of_a_chunk: number of pieces per chunk
-    packets:           largest number of packet pieces on any rank
+    packets:           largest number of pieces that a rank's packet buffer holds
     layouts:           layout of each rank's memory
     """
 
