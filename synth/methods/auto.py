@@ -22,7 +22,7 @@ from chorale.synth.verify.verify import cost_if_sound
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64
-"""Up to this number of ranks, every method is tried. Above, only methods that can reach the optimum are tried."""
+"""Up to this number of ranks, every method is tried. Above it, only methods that can reach the optimum are tried."""
 MAX_RANKS_SECOND_METHOD = 1024
 """Up to this number of ranks, a second method is tried if the first one does not reach the lower bound."""
 
@@ -36,8 +36,8 @@ class Auto(Method):
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
     if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known not to
     reach the optimum, for example on meshes. The second method is skipped if the first reaches a lower bound.
-    Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises InvalidInput
-    if no method is suitable.
+    For algorithms with a closed form, only the traffic is computed until one is chosen. The caller must verify the
+    result. Raises InvalidInput if no method is suitable.
     """
 
     def __init__(

@@ -118,7 +118,7 @@ class Forest(TreeMethod):
     """Tree packing. First tries pairs of trees (for allreduce), then a few ranks' trees and their symmetric images."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
-        # A warm start has one or two phases, unlike pairs of trees.
+        # Trees of a warm start belong to one or two phases, so they cannot be used as pairs of trees.
         if task.collective.name == CollectiveName.ALLREDUCE and task.options.warm_start is None:
             from chorale.synth.methods.forest.allreduce_pairs import faster_pairs  # noqa: PLC0415
 

@@ -319,8 +319,9 @@ ScheduleOfBase: TypeAlias = Callable[[str, bool], Schedule]
 def expanded_schedule(tree: SpecTree, schedule_of_base: ScheduleOfBase, transposed: bool = False) -> Schedule:
     """Return the allgather on the network that `tree` describes, or on its transpose if `transposed`.
 
-    A product of identical factors is a power. Any other product is a base, because the paper only defines BFB for it
-    (theorem 13); all other specs are bases too. Raises InvalidInput for a base in a file and for malformed arguments.
+    A product of identical factors is treated as a power. Other products are bases, because for them the paper only
+    defines BFB (theorem 13); all specs without an expansion are bases too. Raises InvalidInput for a base in a file and
+    for malformed arguments.
     """
     if isinstance(tree, FileCall):
         raise InvalidInput(

@@ -1,8 +1,8 @@
 """Rings: in every step, each rank sends the data that it received in the previous step along a Hamiltonian cycle.
 
-Cycles are found by merging cycle covers. Sets of cycles without a common link use every port. Patterns run along a
-single cycle, along edge-disjoint cycles of a torus, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth
-optimal all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
+Cycles are found by merging cycle covers. Edge-disjoint cycles together use every port. Patterns run along a single
+cycle, along edge-disjoint cycles of a torus, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
 """
 
 from __future__ import annotations
@@ -272,9 +272,9 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 def ring(topology: Topology, collective: Collective, bidirectional: bool = False) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce along a Hamiltonian cycle, in N - 1 steps per phase.
 
-    If no cycle is found, the ring goes in rank order over shortest routes, or over boxes of GPUs as `box_ring` does. If
-    every hop has parallel links, shards are spread over the links. If all links go both ways, a reduce_scatter goes in
-    the opposite direction of the allgather, so that the phases of consecutive chunks can overlap.
+    If no cycle is found, the ring visits ranks in order over shortest routes, or box by box as in `box_ring`. If every
+    hop has parallel links, shards are spread over the links. If all links go both ways, a reduce_scatter goes in the
+    opposite direction of the allgather, so that the phases of consecutive chunks can overlap.
 
     Args:
         bidirectional: whether each half of every shard takes a different direction (method biring), around all ranks

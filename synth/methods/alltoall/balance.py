@@ -82,7 +82,7 @@ _LEAST = 1e-18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """Flows by class, and a factor for each link of the original network by which its flows are multiplied.
+    """One flow per class of variables, and a factor for the flows on each link of the original network.
 
     `Router` only uses the proportions between the flows into the same node.
     """

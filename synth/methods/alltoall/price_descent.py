@@ -115,7 +115,7 @@ class PricedFlows:
 
 
 _PARTS = 2**16
-"""Number of equal parts into which all data are divided."""
+"""Number of equal parts into which all data are divided, to be distributed among the flows of a mixture."""
 _ROWS_AT_ONCE = 512
 """Number of links that are added to the linear program at a time, largest loads first."""
 _TOLERANCE = 1e-7

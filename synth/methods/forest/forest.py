@@ -68,10 +68,10 @@ class _ArcIndex(NamedTuple):
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
     """Return the trees of `old`, repaired if necessary, that fit into `network` together.
 
-    Some trees may be missing, and the remaining capacity may not be enough for them. Each of a root's units
-    uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is
-    replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers
-    of `old` + trees * nodes * degree).
+    Some trees may be missing, and the remaining capacity may not be enough for them. Each of a root's units uses the
+    tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is replaced
+    by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers of `old`
+    + trees * nodes * degree).
 
     Args:
         old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks are identified by

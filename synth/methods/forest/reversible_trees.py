@@ -29,7 +29,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversibleTrees:
-    """Trees over ranks and switches that add or multicast. The trees take the vector's units in order.
+    """Trees over ranks and switches that add or multicast. The vector's units are assigned to the trees in order.
 
     Attributes:
         root, weight: int64 per tree: its root (a rank or a switch that adds), and the number of units it carries.
@@ -80,12 +80,12 @@ at the node carry."""
 def packed_trees(
     topology: Topology, relabelled: Relabelled, whole: WholeUnits, options: Options, *, highest_first: bool = False
 ) -> ReversibleTrees:
-    """Return trees on `topology` that carry all units, without edges to switches that forward nothing.
+    """Return trees on `topology` that carry the units `whole`, without edges to switches that forward nothing.
 
     Args:
         relabelled: `promoted(topology, switches)`, in which the switches that add or multicast are compute nodes.
-        whole: units per link and per root.
-        highest_first: whether the first units of a root take its highest trees, instead of its lowest ones.
+        whole: units that each link may carry, and that start at each root.
+        highest_first: whether the first units of a root are assigned to its highest trees, instead of its lowest ones.
 
     Raises:
         InvalidInput: if a switch cannot be removed (see `remove_switches`).

@@ -1,4 +1,4 @@
-"""Groups of switches that are removed together, as tables for the kernel that proposes splits.
+"""Groups of switches that are removed together, as tables for the kernel that proposes which paths become arcs.
 
 A cluster is a set of ranks that remain connected without the group, for example a GPU box below a network.
 """

@@ -5,11 +5,11 @@ done once, and the schedule is kept and verified in symmetric form (`chorale.syn
 not assumed: if a link would carry more trees than in the optimum, the trees are rejected, and the general method is
 used.
 
-A block is a box of GPUs, a group of routers or a single rank; translations map any block to any other. If blocks are
-joined by network ports, the ports are the bottleneck: every block must receive the data of all other blocks once. So a
-rank's data enter every other block once, over a shortest path from the root to one rank in the block, and spread there
-along trees inside the block, which is a problem of the size of one block. If blocks are single ranks, every rank sends
-to all others directly.
+A block is a box of GPUs, a group of routers or a single rank. Symmetries called translations map any block to any
+other. If blocks are joined by network ports, the ports are the bottleneck: every block must receive the data of all
+other blocks once. So a rank's data enter every other block once, over a shortest path from the root to one rank in the
+block, and spread there along trees inside the block, which is a problem of the size of one block. If blocks are single
+ranks, every rank sends to all others directly.
 
 In racks such as NVL72, ranks have links to two switches (`two_switch_rows`), and the bottleneck is the rank, not the
 box. A rank's links to both switches are always busy, so a root's data enter each box over several of the box's ranks.
@@ -188,7 +188,7 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
 
 
 MAX_GENERATORS = 4
-"""Up to this number of symmetries are tried together and one by one; more are only tried together."""
+"""Up to this number of symmetries, they are tried together and one by one; above it, only together."""
 
 
 def symmetric_forest(

@@ -7,11 +7,10 @@ in
   root, which costs at least as much as a cheapest tree;
 - a reduce-scatter or a reduce is collected along such a tree towards its root;
 - an allreduce needs 2 (p - 1) messages between any p disjoint sets that together contain all members. For every price
-t, the
-  messages that cost more than t have to connect the p(t) sets that cheaper messages leave unconnected. So all messages
-  together cost at least twice a cheapest spanning tree, where the price between two members is that of the cheaper
-  direction. They also bring each member's data to all others and all others' data to this member, so they cost at least
-  as much as a cheapest tree from the member, and at least as much as a cheapest tree to it.
+  t, the messages that cost more than t have to connect the p(t) sets that cheaper messages leave unconnected. So all
+  messages together cost at least twice a cheapest spanning tree, where the price between two members is that of the
+  cheaper direction. They also bring each member's data to all others and all others' data to this member, so they cost
+  at least as much as a cheapest tree from the member, and at least as much as a cheapest tree to it.
 
 In time T, the data on a link cost at most T * price * bandwidth, so T >= total cost of the data / sum of price *
 bandwidth. Bounds are computed exactly.

@@ -41,7 +41,7 @@ Column = dict[int, int]
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Maximum number of ranks and switches that add or multicast, if trees from every root, or one root, are compared."""
+"""Limits on ranks plus switches that add or multicast: if trees of all roots are compared, and if only of one root."""
 _MAX_WORK = 2**17
 """Approximate limit on the number of trees made in all rounds, times their number of nodes."""
 MAX_TREES = 2**11
@@ -51,7 +51,7 @@ _ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
 
 class PairEdge(NamedTuple):
-    """An edge of a tree, from the node nearer to the root, and its links in the direction in which data flow."""
+    """An edge of a tree: the node nearer to the root, the other node, and the links between them, as the data flow."""
 
     near: int
     far: int

@@ -140,7 +140,7 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     if values is None:
         values = [Fraction(value).limit_denominator(_LARGEST_DENOMINATOR) for value in point.tolist()]
     outward = [values[column] for column in out_column.tolist()]
-    for arc, opposite in enumerate(back.tolist()):  # remove the excess of both directions together
+    for arc, opposite in enumerate(back.tolist()):  # reduce both directions until their sum fits
         excess = outward[arc] + outward[opposite] - arcs.width[arc]
         if excess > 0:
             taken = min(excess, outward[arc])
@@ -174,7 +174,7 @@ def _solved(program: TreeProgram) -> Floats:
 
 
 def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | None) -> WholeUnits:
-    """Return `split` in whole units, so that the trees fit through all cuts.
+    """Return `split` in whole units, so that all cuts can carry the trees.
 
     Args:
         units: approximate number of units; None for the fewest that are as fast, or about 2^17 if that exceeds
@@ -230,7 +230,7 @@ def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | i
         for link in sorted(members, key=lambda link: parallel[link], reverse=src > dst):
             carried[link] = min(left, int(room[link]))
             left -= int(carried[link])
-    for key, members in by_pair.items():  # remove the excess of both directions together
+    for key, members in by_pair.items():  # reduce both directions until their sum fits
         src, dst = divmod(key, nodes)
         back = {parallel[link]: link for link in by_pair[dst * nodes + src]}
         for link in members if src < dst else ():

@@ -183,7 +183,7 @@ class RailFabric:
         """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`.
 
         Inside a box, data may take a detour over a relay or NICs. Then `sender` and `receiver` are either both the
-        relaying rank; or `source` and `target`, if their NICs share a switch; or the ranks at the same places in
+        relaying rank; or `source` and `target`, if their NICs share a switch; or the ranks with the same indices in
         another box, which relay.
         """
         if sender < 0:

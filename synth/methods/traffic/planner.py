@@ -2,7 +2,8 @@
 
 The first plan solves the linear program. On larger networks, parts of shortest paths move from busy links to cheaper
 paths; if that is not close enough to the bound, the linear program or a price descent is used. A later plan
-sends the new traffic along the earlier flows, in the same proportions, and moves parts of them. Bounds follow from
+sends the new traffic along the earlier flows, in the same proportions, and moves parts of them from busy links. Bounds
+follow from
 prices: each unit from s to t costs at least the price distance, and in time T, the data on a link cost at most T *
 price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices on the
 links into a set of nodes give the bound of that cut.

@@ -36,7 +36,7 @@ class Pieces(NamedTuple):
     """Pieces of traffic: piece i sends `amount` from source to target over the sender's and the receiver's NIC.
 
     sender, receiver: within a box, both -1 (no NIC); or both the rank that relays; or source and target, whose NICs
-                      share a switch; or the ranks at the same places in another box, which relays over all four NICs
+                      share a switch; or the ranks with the same indices in another box, which relay over all four NICs
     """
 
     source: Ranks
