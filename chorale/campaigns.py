@@ -16,14 +16,14 @@ from chorale.runners.api.units import format_size
 from chorale.synth import CheckFailed, InvalidInput, parse_collective
 from chorale.tuner import Home, TuneReport, campaign_of, load_topology, make_workers, plots, progress_display
 from chorale.tuner.costs.pricing import goodput_row
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.tune import tune as _tune
 from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.job_tables import MEASURED_DTYPE, JobGroup, table_of_campaign
 from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.reports.tuning import tune_document
-from chorale.tuner.search.study import Callback, StudyParts
+from chorale.tuner.search.search import Callback, StudyParts
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import RegistryEntry, load_best
 from chorale.tuner.trials.records import CompleteTrial

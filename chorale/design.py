@@ -42,7 +42,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify as verify_schedule
 from chorale.tuner import Home, load_schedule, load_topology, plots, save_schedule
 from chorale.tuner.costs.pricing import Pricing, goodput_row, simulate_program, usual_buffer_bytes
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.bound import checked, gap_verdict
 from chorale.tuner.reports.finder import find_document

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chorale.tuner.tracking.registry import load_best as load_best
     from chorale.tuner.trials.records import Candidate as Candidate
     from chorale.tuner.trials.records import TrialRecord as TrialRecord
-    from chorale.tuner.trials.tuning_table import tuning_table as tuning_table
+    from chorale.tuner.trials.records import tuning_table as tuning_table
 
 _HOMES = {
     "chorale.tuner.config.campaign": "Campaign make_workers",
@@ -37,8 +37,7 @@ _HOMES = {
     "chorale.tuner.launch.tune": "TuneReport progress_display tune",
     "chorale.tuner.tracking.mlflow_store": "MlflowStore",
     "chorale.tuner.tracking.registry": "RegistryEntry load_best",
-    "chorale.tuner.trials.records": "Candidate TrialRecord",
-    "chorale.tuner.trials.tuning_table": "tuning_table",
+    "chorale.tuner.trials.records": "Candidate TrialRecord tuning_table",
 }
 
 __all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use

@@ -19,8 +19,7 @@ from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Executor
 from chorale.synth.processors import core_count
 from chorale.tuner.config.building import open_executor
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import Home, write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """A row's outcome. "no claim" means that there is no published number to compare with.

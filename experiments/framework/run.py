@@ -18,7 +18,7 @@ from chorale.experiments.framework.experiment import Case, Experiment, Row
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.executor.base import Executor, SerialExecutor
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.reports.tables import peak_memory_bytes
 
 FILE = Path(__file__).with_name("summaries.json")

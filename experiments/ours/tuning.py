@@ -25,8 +25,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.replay.campaign import LIBRARY, NOISES, Noise, ReplayOptions, prior_from, task_row
 from chorale.tuner.replay.tasks import LARGEST_BYTES, GridTask, candidates_of, replay_tasks
 from chorale.tuner.search.search import Search, SearchPlan
-from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
-from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
+from chorale.tuner.trials.records import MIN_SPEEDUP, Candidate, CompleteTrial, SizeResult
 
 Floats = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import campaign_of, parse_campaign
 from chorale.tuner.config.values import REVEALED, with_password
 from chorale.tuner.files.home import Home
-from chorale.tuner.search.study import open_storage
+from chorale.tuner.search.search import open_storage
 from chorale.tuner.trials.journal import Launch, launch_codec
 from tests.security.conftest import OtherUser
 
@@ -213,7 +213,7 @@ def test_credentials_are_split_from_addresses() -> None:
 CODE = """
 from pathlib import Path
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import keep_private, write_file, write_folder
+from chorale.tuner.files.home import keep_private, write_file, write_folder
 keep_private()
 home = Home.from_environment()
 write_file("table.json", b"x")

@@ -34,7 +34,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "optuna": ("tuner/search/",),
     "mlflow": ("tuner/tracking/",),
     "matplotlib": ("tuner/plots/", "experiments/"),
-    "jinja2": ("tuner/files/read_write.py",),
+    "jinja2": ("tuner/files/home.py",),
     "filelock": (),
     "loky": (),
 }

@@ -34,7 +34,7 @@ from chorale.tuner.costs.pricing import simulate_program, usual_buffer_bytes
 from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.reports import bound as bounds
-from chorale.tuner.reports.programs import program_facts
+from chorale.tuner.reports.synthesis import program_facts
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 EMULATED = "hypercube:3"

@@ -27,7 +27,7 @@ from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.options import ScheduleOutput, Spec
 from chorale.tuner.cli.output import people, progress_bar, status_line
-from chorale.tuner.files.read_write import require_new_folder
+from chorale.tuner.files.home import require_new_folder
 from chorale.tuner.files.schedule_files import load_topology, require_schedule_suffix, save_schedule
 from chorale.tuner.files.traffic_files import load_tokens, load_traffic
 from chorale.tuner.reports.bound import assumption_rows, network_facts, proof

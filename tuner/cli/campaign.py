@@ -20,7 +20,7 @@ from chorale.tuner.cli.options import Address, CampaignName, CollectiveName
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.config.values import is_loopback
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.reports.tables import Columns, Result, facts_table, long_line, rows_table
 from chorale.tuner.tracking.registry import (
     RegistryEntry,
@@ -29,8 +29,8 @@ from chorale.tuner.tracking.registry import (
     nothing_registered,
     roll_back,
 )
+from chorale.tuner.trials.records import SizeClass
 from chorale.tuner.trials.store import campaign_rows, launch_folder, launch_health, launched_campaign, repair_launch
-from chorale.tuner.trials.tuning_table import SizeClass
 
 campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Number of the launch [newest].")]

@@ -28,10 +28,10 @@ from chorale.tuner import load_schedule, load_topology
 from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, named, target_name
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import Site, SlurmTime
+from chorale.tuner.files.home import write_folder
 from chorale.tuner.files.program_files import is_program_file, load_program
-from chorale.tuner.files.read_write import write_folder
 from chorale.tuner.reports.bound import network_facts
-from chorale.tuner.reports.programs import program_facts
+from chorale.tuner.reports.synthesis import program_facts
 from chorale.tuner.reports.tables import Result
 from chorale.tuner.slurm.jobs import load_profile
 

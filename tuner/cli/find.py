@@ -20,7 +20,7 @@ from chorale.tuner import plots
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
-from chorale.tuner.files.read_write import FORMATS, write_file
+from chorale.tuner.files.home import FORMATS, write_file
 from chorale.tuner.reports.finder import Wiring, find_document, find_table, sizes_document
 from chorale.tuner.reports.tables import Result, Stopwatch, seconds_text
 

@@ -136,7 +136,7 @@ def _global_options(
     ] = False,
 ) -> None:
     from chorale.tuner.cli.output import set_verbosity  # noqa: PLC0415 - rich, which `--help` does not need
-    from chorale.tuner.files.read_write import keep_private  # noqa: PLC0415 - NumPy, as above
+    from chorale.tuner.files.home import keep_private  # noqa: PLC0415 - NumPy, as above
 
     keep_private()
     set_verbosity(quiet, verbose)

@@ -17,8 +17,7 @@ from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
 from chorale.tuner.cli.output import notice
 from chorale.tuner.config.building import EXECUTORS
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.home import Home, require_plot_format
 
 if TYPE_CHECKING:
     from chorale.tuner.costs.pricing import Pricing

@@ -19,8 +19,8 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import FileOutput
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.campaign_file import RecordedJob
+from chorale.tuner.files.home import write_file
 from chorale.tuner.files.job_traces import UNKNOWN, load_record
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import Columns, Result, rows_table
 
 job_app = CommandLine(help="Print or install the library that gives MPI programs a tuning table.", no_args_is_help=True)

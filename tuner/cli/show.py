@@ -33,8 +33,7 @@ from chorale.tuner.costs.pricing import (
 )
 from chorale.tuner.files.program_files import is_program_file, load_code
 from chorale.tuner.reports.bound import checked, network_facts
-from chorale.tuner.reports.programs import program_document, schedule_document, show_table
-from chorale.tuner.reports.synthesis import schedule_facts
+from chorale.tuner.reports.synthesis import program_document, schedule_document, schedule_facts, show_table
 from chorale.tuner.reports.tables import Result, fact_label, fact_text
 
 _SAME = 1e-9  # times that differ by less are equal

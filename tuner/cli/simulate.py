@@ -19,7 +19,7 @@ from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import people, progress_bar
 from chorale.tuner.costs.pricing import fastest_traffic, goodput_row, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.reports.bound import network_facts
 from chorale.tuner.reports.hints import kind_of
 from chorale.tuner.reports.tables import Columns, Result, Stopwatch, rows_table

@@ -20,8 +20,8 @@ from chorale.tuner import plots
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import PlotFile, Spec, file_to_write
 from chorale.tuner.cli.output import notice
+from chorale.tuner.files.home import write_file
 from chorale.tuner.files.machine_files import MachineOptions, read_network
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_topology, save_topology
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, machine_bounds
 from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table

@@ -14,8 +14,8 @@ from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.options import Address, campaigns
 from chorale.tuner.cli.output import emit_json, notice, print_result
 from chorale.tuner.config import campaign_file
+from chorale.tuner.files.home import require_new_folder
 from chorale.tuner.files.job_traces import load_record
-from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.launch.plan import (
     adopted_programs,
     campaign_on,
@@ -137,7 +137,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
 
 def _plan(campaign: Campaign, topology: Topology) -> Result:
     """Return what a launch would do. Imports the search only here, because the search needs Optuna."""
-    from chorale.tuner.launch.priors import learned_priors  # noqa: PLC0415 - as above
+    from chorale.tuner.launch.plan import learned_priors  # noqa: PLC0415 - as above
     from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
 
     priors = learned_priors(campaign, topology, search_space(campaign, topology), Home.from_environment())

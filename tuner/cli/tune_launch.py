@@ -17,15 +17,15 @@ from chorale.tuner import Campaign, Home, make_workers, progress_display
 from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
 from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.config.values import REVEALED, Address
-from chorale.tuner.files.read_write import write_file, write_folder
+from chorale.tuner.files.home import write_file, write_folder
 from chorale.tuner.files.schedule_files import absolute_spec
 from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_name, start_launch
 from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports import tuning
 from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
+from chorale.tuner.trials.records import table_programs
 from chorale.tuner.trials.store import campaign_rows
-from chorale.tuner.trials.tuning_table import table_programs
 
 POLL_S = 1.0
 ANSWER_LIMIT_S = 10.0

@@ -36,11 +36,10 @@ from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.files import program_files
 from chorale.tuner.files.collective_files import collective_file_text, load_collective
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
-from chorale.tuner.reports.programs import loss_document, prediction, program_facts
-from chorale.tuner.reports.synthesis import cost_document, timing_document
+from chorale.tuner.reports.synthesis import cost_document, loss_document, prediction, program_facts, timing_document
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
 _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss", "order_of_additions")

@@ -10,7 +10,7 @@ from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 
 
 def load_topology(spec: str) -> Topology:

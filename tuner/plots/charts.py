@@ -17,7 +17,7 @@ from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth import NetworkModel, Topology
 from chorale.synth.finder.find import FinderResult
 from chorale.synth.programs.program import AnyProgram
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.home import require_plot_format, write_file
 
 _NO_DATES: dict[str, dict[str, None]] = {
     "png": {"Software": None},

@@ -25,7 +25,7 @@ from chorale.synth.finder.cabling import Cabling
 from chorale.synth.identity import rational_text
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import DataPath, data_paths
-from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.home import require_plot_format
 from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.layout import Positions, node_positions
 

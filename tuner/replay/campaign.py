@@ -21,12 +21,10 @@ from chorale.runners.recorded.table import RecordedTable
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import unknown_name
 from chorale.tuner.replay.tasks import GridTask, named_tasks, read_records, replay_tasks
-from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.search import Search, SearchPlan, log_speedup
 from chorale.tuner.search.size_model import Floats, Prior, axes_of, nearest_sizes
-from chorale.tuner.search.study import log_speedup
 from chorale.tuner.statistics import contest as contests
-from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
-from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
+from chorale.tuner.trials.records import MIN_SPEEDUP, Candidate, CompleteTrial, SizeResult
 
 NOISES = ("none", "lognormal:0.05", "lognormal:0.15", "outliers", "drift", "bimodal", "launch")
 

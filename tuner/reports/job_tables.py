@@ -56,8 +56,8 @@ from chorale.tuner.reports.tables import aligned_rows
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import COLLECTIVE, SIZE_CLASS, TOPOLOGY_ID, load_best
 from chorale.tuner.trials.journal import launch_folders
+from chorale.tuner.trials.records import SizeClass, TableEntry, table_ranges, tuning_table
 from chorale.tuner.trials.store import LaunchSnapshot, is_begun, read_snapshot
-from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, table_ranges, tuning_table
 
 DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 

@@ -12,8 +12,7 @@ from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.config.campaign import MOST_LAUNCHES
 from chorale.tuner.launch.final_round import FIRST_BATCH, final_limit_s
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.trials import tuning_table as tables
-from chorale.tuner.trials.records import CompleteTrial
+from chorale.tuner.trials.records import CompleteTrial, TableEntry, table_ranges, tuning_table
 
 
 def tune_document(report: TuneReport) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
                 "program_id": one.entry.trial.program_id if one.entry.trial else None,
                 "trial_id": one.entry.trial.trial_id if one.entry.trial else None,
             }
-            for one in tables.table_ranges(tuning_table_of(report))
+            for one in table_ranges(tuning_table_of(report))
         ],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
         "overhead": {key: value for key, value in report.overhead.items() if key != "priors"},
@@ -71,7 +70,7 @@ def tune_table(report: TuneReport) -> Table:
     return table
 
 
-def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, float]:
+def _limit_facts(report: TuneReport, choice: TableEntry) -> dict[str, float]:
     """Return what the links allow at an entry's size: the shortest time, and the highest speed-up over the baseline."""
     if report.limit is None:
         return {}
@@ -83,7 +82,7 @@ def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, flo
     }
 
 
-def _speedup_text(choice: tables.TableEntry) -> str:
+def _speedup_text(choice: TableEntry) -> str:
     verdict = choice.verdict
     if verdict is None:
         return f"{choice.speedup:.2f}x"
@@ -137,13 +136,13 @@ def prior_lines(report: TuneReport) -> Iterator[str]:
         yield f"prior from {prior['name']}, {prior['points']} points: {weight}"
 
 
-def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:
+def tuning_table_of(report: TuneReport) -> list[TableEntry]:
     campaign = report.launch.campaign
     always = bool(campaign.get("deterministic", False))  # launches by earlier versions do not have this key
-    return tables.tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
+    return tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
 
 
-def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
+def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
     trial, result = choice.trial, choice.result
     row = {
         "size_bytes": choice.size_bytes,

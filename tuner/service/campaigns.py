@@ -18,8 +18,7 @@ from chorale.tuner.config.campaign import Campaign, without_former_keys
 from chorale.tuner.config.values import validated
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_name, start_launch
-from chorale.tuner.launch.plan import check_methods, check_runner
-from chorale.tuner.launch.priors import RECORD
+from chorale.tuner.launch.plan import RECORD, check_methods, check_runner
 from chorale.tuner.service.access import Caller, CallerRole, NotFound, ServerSettings, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore

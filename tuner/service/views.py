@@ -12,7 +12,7 @@ from chorale.tuner import Home, MlflowStore, load_best, load_topology
 from chorale.tuner.plots.layout import node_positions
 from chorale.tuner.reports.synthesis import able_text, describe_topology
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkSource, built_network
-from chorale.tuner.trials.tuning_table import SizeClass
+from chorale.tuner.trials.records import SizeClass
 
 MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` for larger ones"

@@ -27,7 +27,7 @@ from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth import InvalidInput, Topology, Unavailable
 from chorale.tuner.config.values import Strict
-from chorale.tuner.files.read_write import rendered, write_file
+from chorale.tuner.files.home import rendered, write_file
 from chorale.tuner.files.yaml_text import load_yaml
 
 PROFILE_VARIABLE = "CHORALE_SLURM"

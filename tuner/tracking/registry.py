@@ -31,9 +31,16 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, SizeResult
+from chorale.tuner.trials.records import (
+    MIN_SPEEDUP,
+    Candidate,
+    CompleteTrial,
+    RankedTrial,
+    SizeClass,
+    SizeResult,
+    fastest_baseline,
+)
 from chorale.tuner.trials.store import Store
-from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass, fastest_baseline
 
 FORMAT = "chorale-registered/1"
 TOPOLOGY_ID = "chorale.topology_id"

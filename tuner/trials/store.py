@@ -18,8 +18,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.redaction import HIDDEN
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign, without_former_keys
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import Home, write_file
 from chorale.tuner.trials import journal as journals
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, TrialRecord, ranked_trials
 

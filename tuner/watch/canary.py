@@ -26,7 +26,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.replanning import Planner, TablePlan, table_entry
 

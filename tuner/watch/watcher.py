@@ -28,8 +28,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.config.campaign_file import read_document
 from chorale.tuner.config.values import Sizes, Strict, validated
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import Home, write_file
 from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.watch.canary import Canary, Event, Publisher, Renewal, read_jobs
 from chorale.tuner.watch.links import FabricState, LinkTracker, ListedLinks, single_losses

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import sqlalchemy as sql
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.home import write_file
 from chorale.tuner.service.access import NotFound
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 

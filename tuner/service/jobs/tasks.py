@@ -21,8 +21,7 @@ from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.judge import judge
-from chorale.tuner.reports.programs import program_facts
-from chorale.tuner.reports.synthesis import proved_document
+from chorale.tuner.reports.synthesis import program_facts, proved_document
 from chorale.tuner.reports.tables import Stopwatch
 from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE, JobStore

@@ -15,8 +15,8 @@ import pytest
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.costs.training import load_profile
+from chorale.tuner.files.home import write_file
 from chorale.tuner.files.machine_files import MachineOptions, read_network
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.replay.tasks import read_records
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -74,7 +74,7 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path):
 
 
 def test_a_stream_of_the_process_is_written_to(tmp_path):
-    command = "from chorale.tuner.files.read_write import write_file; write_file('/dev/stdout', b'content')"
+    command = "from chorale.tuner.files.home import write_file; write_file('/dev/stdout', b'content')"
     with (tmp_path / "file").open("wb") as output:
         subprocess.run([sys.executable, "-c", command], stdout=output, check=True)
     assert (tmp_path / "file").read_bytes() == b"content"

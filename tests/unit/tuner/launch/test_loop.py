@@ -19,20 +19,21 @@ from chorale.synth.targets.lift import lift
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.search.search import Search, SearchPlan
-from chorale.tuner.search.study import open_storage
+from chorale.tuner.search.search import Search, SearchPlan, open_storage
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
     FailedTrial,
     PrunedTrial,
+    TableEntry,
     TrialRecord,
     ranked_trials,
+    table_programs,
     trial_id,
+    tuning_table,
 )
 from chorale.tuner.trials.store import Store
-from chorale.tuner.trials.tuning_table import TableEntry, table_programs, tuning_table
 from tests.campaigns import small_campaign, space_of
 from tests.fakes import FakeRunner, InlineWorkers, fail_with
 from tests.stand_ins.nccl import stand_in_library

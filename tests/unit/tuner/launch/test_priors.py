@@ -12,8 +12,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.schedule_files import load_topology
-from chorale.tuner.launch.plan import campaign_plan, plan_lines
-from chorale.tuner.launch.priors import learned_priors
+from chorale.tuner.launch.plan import campaign_plan, learned_priors, plan_lines
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import prior_lines, tune_document
 from chorale.tuner.search.size_model import Prior

@@ -18,12 +18,11 @@ from chorale.synth.errors import CheckFailed
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.schedule_files import load_topology
-from chorale.tuner.launch.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
-from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.launch.tune import CHALLENGER, CHAMPION, REPEATS, TuneReport, unseen_size
 from chorale.tuner.reports.tuning import tune_document
 from chorale.tuner.tracking.mlflow_store import ModelVersion
 from chorale.tuner.tracking.registry import PROMOTION, RATIO, REASON, ROLLED_BACK, load_best, roll_back
-from chorale.tuner.trials.tuning_table import SizeClass
+from chorale.tuner.trials.records import SizeClass
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner

@@ -15,10 +15,18 @@ from optuna.trial import TrialState
 
 from chorale.runners.api.base import FailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
-from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, search_failure
+from chorale.tuner.search.search import (
+    REPEAT_OF,
+    TRIAL_ID,
+    Search,
+    SearchPlan,
+    distribution_of,
+    make_sampler,
+    open_storage,
+    search_failure,
+)
 from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.study import distribution_of, make_sampler, open_storage
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,

@@ -16,8 +16,7 @@ from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner import Home
-from chorale.tuner.search.search import REPEAT_OF
-from chorale.tuner.search.study import GAINS, REASON, SENSIBLE
+from chorale.tuner.search.search import GAINS, REASON, REPEAT_OF, SENSIBLE
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial
 from tests.fakes import FakeRunner, InlineWorkers

@@ -19,13 +19,16 @@ from chorale.tuner.trials.records import (
     FinalComparison,
     PrunedTrial,
     RankedTrial,
+    SizeClass,
     SizeResult,
     finalists,
     ranked_trials,
+    table_programs,
+    table_ranges,
     trial_codec,
     trial_id,
+    tuning_table,
 )
-from chorale.tuner.trials.tuning_table import SizeClass, table_programs, table_ranges, tuning_table
 from tests.campaigns import complete
 from tests.conformance.example_programs import ring_allreduce
 
