@@ -5,13 +5,13 @@ p groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single rank
 bottlenecks, the second bound is twice the allgather time, so reduce_scatter followed by allgather is the best allreduce
 (theorem 19 covers two groups and single ranks).
 
-With switches that multicast and add, cut bounds remain valid, because the data that cross a cut do not depend on who
-adds. The group bound changes: treat each group as one process. p processes that copy and add receive at least 2 (p - 1)
-messages if every switch that adds is part of a process: the first process that knows a sum depends on p - 1 messages,
-and every other process receives one more. Switches that only multicast may be outside all processes, because messages
-are counted where they arrive. The same holds backwards in time: then sent messages are counted, and switches that only
-add may be outside. If an adder with a limit of s is outside, it handles at most s of the rate, and each process still
-receives this part once. So the processes receive at least 2 (p - 1) (rate - s) + p s.
+With switches that multicast and add, cut bounds remain valid, because the data that cross a cut do not depend on which
+node adds. The group bound changes: treat each group as one process. p processes that copy and add receive at least 2 (p
+- 1) messages if every switch that adds is part of a process: the first process that knows a sum depends on p - 1
+messages, and every other process receives one more. Switches that only multicast may be outside all processes, because
+messages are counted where they arrive. The same holds backwards in time: then sent messages are counted, and switches
+that only add may be outside. If an adder with a limit of s is outside, it handles at most s of the rate, and each
+process still receives this part once. So the processes receive at least 2 (p - 1) (rate - s) + p s.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ class GroupedFabric:
         return [self._with_passing(group, members) for group in homes]
 
     def _cheapest(self, switches: set[int], homes: list[set[int]], home_of: dict[int, int]) -> int:
-        """Return the index of the nearby group whose incoming bandwidth grows least if `switches` join the group."""
+        """Return the index of the neighbouring group whose incoming bandwidth grows least if `switches` join it."""
         costs: dict[int, int] = {}
         seen, waiting = set(switches), sorted(switches)
         while waiting and len(costs) < _MOST_NEIGHBOURS:

@@ -99,7 +99,7 @@ class WorkerProcess:
     def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:
         """Return `function(shared, task)` as computed by the process, or raise the exception that it raises.
 
-        shared: the pickled shared value, which is only sent if the previous call had a different one
+        shared: a result of `shared_message`, which is only sent if it differs from that of the previous call
 
         Raises WorkerLostError if the process dies, and TimeoutError if it does not answer within `limit_s` seconds.
         """

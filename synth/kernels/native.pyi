@@ -82,8 +82,7 @@ def relieve_flows(
     """Move parts of paths from links whose load exceeds their `room` to the cheapest paths, until this gains little.
 
     Path i carries `amount[i]` over `links[offsets[i]:offsets[i + 1]]`. Adds the resulting flows to `flows`, [sources,
-    links]. At most `rounds` rounds.
-    O(links * log(links)) per source and round, and per path that is moved.
+    links]. At most `rounds` rounds. O(links * log(links)) per source and round, and per path that is moved.
     """
 
 def copy_trees(

@@ -35,9 +35,9 @@ class Auto(Method):
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
     if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known not to
-    reach the optimum, for example on meshes. The second method is skipped if the first reaches a lower bound.
-    For algorithms with a closed form, only the traffic is computed until one is chosen. The caller must verify the
-    result. Raises InvalidInput if no method is suitable.
+    reach the optimum, for example on meshes. The second method is skipped if the first reaches a lower bound. For
+    algorithms with a closed form, only the traffic is computed until one is chosen. The caller must verify the result.
+    Raises InvalidInput if no method is suitable.
     """
 
     def __init__(

@@ -34,9 +34,9 @@ _REVERSES = {
 class OutwardMethod(Method):
     """A method whose `spread` makes an allgather or broadcast, from which all other collectives are derived.
 
-    A reduce_scatter is an allgather on the transpose, run backwards in time, and a reduce is a broadcast run backwards.
-    An allreduce is one of these reductions followed by the allgather or broadcast; with a broadcast, rank 0 is the
-    root.
+    A reduce_scatter is an allgather on the transpose (the network with all links reversed), run backwards in time, and
+    a reduce is a broadcast run backwards. An allreduce is one of these reductions followed by the allgather or
+    broadcast; with a broadcast, rank 0 is the root.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ def require_expandable(schedule: Schedule) -> None:
 
 
 def require_size(transfers: int, topology: Topology) -> None:
-    """Raise InvalidInput if this number of transfers is too large. The schedule need not exist yet."""
+    """Raise InvalidInput if an expanded schedule with this number of transfers would be too large."""
     if transfers > MAX_TRANSFERS:
         rule = f"an expanded schedule must have at most {MAX_TRANSFERS} transfers"
         raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")

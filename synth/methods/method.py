@@ -74,7 +74,7 @@ class SynthesisTask:
 
 
 class Method(ABC):
-    """A method to make schedules.
+    """A method that makes schedules.
 
     options: names of the `Options` fields that it supports; requests that set other fields are rejected
     """

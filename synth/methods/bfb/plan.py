@@ -322,12 +322,13 @@ def chunk_times(
 
 
 def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the smallest number of chunks per shard that is as fast as divisible shards, and the loads with it.
+    """Return (smallest number of chunks per shard that is as fast as divisible shards, loads with this number).
 
     In a step of time U, a critical link of capacity c and delay a carries exactly c * (U - a), which must be whole
-    chunks. For identical links this is also sufficient. Otherwise multiples are tried in turn, and the common
-    denominator for all links always works. If delays differ, it may be as large as the number of bytes, so numbers up
-    to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
+    chunks. For identical links this is also sufficient. Otherwise, multiples of this number are tried, up to the common
+    denominator for all links, which is always enough. If delays differ, this denominator may be as large as the number
+    of bytes, so only numbers up to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises
+    InvalidInput above `MAX_CHUNKS`.
     """
     needed = sufficient = 1  # lcm of denominators of capacity * (time - delay) / grain: of critical links, of all
     kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))

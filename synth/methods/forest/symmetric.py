@@ -59,7 +59,7 @@ class BaseRows(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Height of the trees."""
+        """Number of steps: the height of the trees."""
         return int(self.step.max(initial=-1)) + 1
 
     def loads(self, topology: Topology) -> Integers:

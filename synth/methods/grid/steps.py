@@ -374,7 +374,8 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
         return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
 
     def fold(axis: int) -> tuple[Positions, Positions]:
-        """Return (ranks that are folded along `axis`, ranks that receive their vectors), after earlier dimensions."""
+        """Return (ranks folded along `axis`, ranks that receive their vectors), without ranks folded along earlier
+        axes."""
         others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
         return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
 

@@ -135,7 +135,7 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return the certificate that no plan takes less time than `bound`, in units of `chunk` / bandwidth."""
+        """Return a certificate, which proves that no plan is faster than `bound`, with times in `chunk` / bandwidth."""
         inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
             ratio = region.out / region.into
@@ -144,7 +144,7 @@ class DispatchPlan:
 
 
 def reverse_routes(topology: Topology, routes: Routes) -> Routes:
-    """Return each route backwards, over the reverse links of its links.
+    """Return the routes in the opposite direction, over the reverse link of each link.
 
     Raises:
         InvalidInput: if a link has no reverse link.
@@ -222,7 +222,7 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges` along `paths`. Totals per pair of ranks are equal, in `unit` chunks."""
+    """Return the plan that sends `edges`, in units of `unit` chunks, along `paths`; totals per pair must be equal."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver

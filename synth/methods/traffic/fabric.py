@@ -115,7 +115,7 @@ class RailFabric:
 
     @cached_property
     def _classes(self) -> list[Classes]:
-        """The bandwidth classes of each array that `tables` returns."""
+        """Bandwidths of the lanes or NICs in each array that `tables` returns (see `Classes`)."""
         lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
         return list(map(_classes_of, [*lanes, *self.nics] if self.boxes > 1 else lanes))
 

@@ -39,8 +39,8 @@ class PlacementStep:
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
     """Return up to `most` steps, each of which lowers the bound on the tokens' time or balances ranks better.
 
-    Deterministic. Steps are chosen for a sample of at most 4,096 tokens; `time_lower` is for all tokens.
-    O(most * tokens * ranks).
+    Deterministic. Steps are chosen for a sample of at most 4,096 tokens; `time_lower` is for all tokens. O(most *
+    tokens * ranks).
     """
     every = -(-len(batch.experts) // _SAMPLE)
     sample = batch._replace(experts=batch.experts[::every], sources=batch.sources[::every])
@@ -109,7 +109,7 @@ def _options(
 
 
 def eplb(batch: TokenBatch, ranks: int, replicas: int) -> Numbers:
-    """Return the placement by EPLB's greedy rule with `replicas` additional replicas, as in `TokenBatch`."""
+    """Return the placement (see `TokenBatch`) that EPLB's greedy rule makes with `replicas` additional replicas."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(batch.placement)).astype(float)
     count = np.ones(len(tokens), dtype=np.int64)
     for _ in range(replicas):

@@ -88,7 +88,7 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
 
 
 def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
-    """Return the certificate that no plan for the same traffic takes less time than `plan.bound`."""
+    """Return a certificate, which proves that no plan for the same traffic is faster than `plan.bound`."""
     return {
         "kind": "traffic-prices",
         "time_lower": str(plan.bound.time),

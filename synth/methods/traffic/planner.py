@@ -1,10 +1,9 @@
 """Plans given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
 
 The first plan solves the linear program. On larger networks, parts of shortest paths move from busy links to cheaper
-paths; if that is not close enough to the bound, the linear program or a price descent is used. A later plan
-sends the new traffic along the earlier flows, in the same proportions, and moves parts of them from busy links. Bounds
-follow from
-prices: each unit from s to t costs at least the price distance, and in time T, the data on a link cost at most T *
+paths; if that is not close enough to the bound, the linear program or a price descent is used. A later plan sends the
+new traffic along the earlier flows, in the same proportions, and moves parts of them from busy links. Prices prove
+bounds: each unit from s to t costs at least the price distance, and in time T, the data on a link cost at most T *
 price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices on the
 links into a set of nodes give the bound of that cut.
 
@@ -236,7 +235,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in units of the matrix, in closed form on boxes with rails, otherwise like `plan_traffic`.
+    """Return a plan in chunks of one matrix unit, in closed form, on boxes with rails; otherwise `plan_traffic`.
 
     A plan for no traffic takes no time and has no schedule.
     """
