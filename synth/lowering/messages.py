@@ -105,7 +105,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     weight = np.array(times, dtype=np.int64)[schedule.topology.links.bandwidth_class]
     moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
     latest_first = np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64)
-    # Where switches add, sums must not delay results, so transfers are ordered by their position in the vector first.
+    # If switches add, sums must not delay results, so transfers are first ordered by their position in the vector.
     priority = transfers.lo.astype(np.int64) if isinstance(schedule, ProcessSchedule) else np.zeros_like(latest_first)
     start, step = native.timetable(moves, visits, latest_first, priority)
     hops = moves.end - moves.first

@@ -233,7 +233,7 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
 
 
 def require_valid_structure(program: Program, limits: TargetLimits, target: str) -> None:
-    """Raise InvalidInput if `program` breaks a rule."""
+    """Raise InvalidInput with the first rule that `program` breaks. `target` is its target's name for the message."""
     for violation in structure_violations(program, limits):
         rule = f"a program must fit {target} ({violation.rule})"
         raise InvalidInput(rule, violation.message, "lower it with other parameters")

@@ -216,7 +216,7 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues:
 
 
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
-    """Return a short text that describes the contents of `cell`."""
+    """Return the contents of `cell` as text, such as "nothing" or "chunk 3 of ranks 0, 1"."""
     identity = int(values.identity[cell])
     if identity < 0 or identity >= task.chunks * len(task.ranks):
         return "nothing" if identity == NOTHING else "what was never written" if identity < 0 else "an earlier call's"

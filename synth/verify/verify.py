@@ -290,7 +290,7 @@ class Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads) -> Cost:
-        """Return the cost, including limits on adding and the latencies of paths through several switches."""
+        """Return the cost, including the rates at which switches add and the latencies of paths through several."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)

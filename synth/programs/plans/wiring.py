@@ -109,7 +109,7 @@ def message_order(
             is_free = all(put[user] > at for cell in written for user, at in accesses[rank, cell])
             if item.op.writes_dst and not item.op.reads_src and is_free:
                 direct.add(position)
-        before = clock.copy()  # a forwarded message is put after its arrival
+        before = clock.copy()  # includes the arrival of a message that this instruction forwards
         access = _Access(position, block, before)
         for cell in read:
             accesses[rank, cell].append((block, step))

@@ -255,7 +255,7 @@ def models_named(text: str) -> tuple[GpuModel, ...]:
 def is_module(model: GpuModel, text: str) -> bool:
     """Return whether `text` names `model` as a module (SXM) whose NVLinks lead to a switch, rather than as a card."""
     suffix = re.search(rf"(?:{model.pattern})[\w -]*?(SXM|PCIE\b|NVL\b)", text, re.IGNORECASE)
-    return suffix[1].upper() == "SXM" if suffix else model.links > 6  # with fewer, it may be a card
+    return suffix[1].upper() == "SXM" if suffix else model.links > 6  # a model with fewer NVLinks may be a card
 
 
 def model_called(name: str) -> GpuModel:
