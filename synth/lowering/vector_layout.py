@@ -93,7 +93,6 @@ class VectorLayout:
 
     @property
     def is_single_shard(self) -> bool:
-        """Whether the complete vector is one shard."""
         return self.shards == 1
 
     def split_transfers(self, longest: int) -> VectorLayout:

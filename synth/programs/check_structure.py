@@ -198,7 +198,6 @@ def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> It
 
 
 def above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:
-    """Yield a violation if `value` is above the limit `largest`."""
     if value > largest:
         yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", *position)
 

@@ -229,8 +229,6 @@ class _Step(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """One thread block element, with its steps in file order."""
-
     id: int
     send: int
     recv: int

@@ -144,7 +144,6 @@ class Failure:
         return f"{self.kind}={'-'.join(self.names)}{part}"
 
     def spec(self, topology: Topology) -> str:
-        """Return the spec of `topology` after this failure."""
         return f"without({topology.spec};{self})"
 
     def survivor(self, topology: Topology) -> Topology:

@@ -441,7 +441,6 @@ class PacketSlots:
         return identity, np.array([packet.members for packet in packets], dtype=np.uint64)
 
     def put(self, component: int, stretch: Stretch, call: int, data: Data) -> None:
-        """Write `data` as packets of `call`."""
         known, time = self._clocks.packet(component), self._clocks.time[component]
         identity, members = data
         for piece, slot in enumerate(self.slots(stretch, call)):

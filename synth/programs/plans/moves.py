@@ -109,7 +109,6 @@ class MoveMaker:
     pieces: int
 
     def moves(self, rank: int, block: PlanBlock, operation: Operation, repeat: Repeat) -> list[Move]:
-        """Return the moves of `operation`. O(operands)."""
         sources = [self._stretches(rank, block, operation, each, repeat) for each in operation.sources]
         targets = [self._stretches(rank, block, operation, each, repeat) for each in operation.targets]
         action = operation.action

@@ -79,12 +79,10 @@ class Action(StrEnum):
 
     @property
     def signals(self) -> bool:
-        """Whether the operation signals peers."""
         return self in _SIGNALLING
 
     @property
     def waits(self) -> bool:
-        """Whether the operation waits for peers."""
         return self in _WAITING
 
 

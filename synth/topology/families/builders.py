@@ -29,7 +29,6 @@ def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: 
 
 
 def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
-    """Return the arcs in both directions: from src to dst, and from dst to src."""
     return [(src, dst), (dst, src)]
 
 
@@ -79,7 +78,6 @@ class FabricBuilder:
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 
     def topology(self) -> Topology:
-        """Return the network that has been built. O(L log L)."""
         wiring = np.repeat(np.arange(len(self.ends)), [len(src) for src, _ in self.ends])
         src, dst = (np.concatenate(column) for column in zip(*self.ends, strict=True))
         rates = Rates(wiring, self.rates, np.zeros_like(wiring), (Fraction(0),))

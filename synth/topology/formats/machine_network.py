@@ -277,7 +277,6 @@ class _Boxes:
         return replace(physical, provenance=Provenance(tuple(dict.fromkeys(facts)), guessed, expected, physical.id))
 
     def facts(self) -> Iterable[Assumption]:
-        """Yield assumptions about links that the file does not describe."""
         if self.machine.positions_only:
             advice = "run NCCL or RCCL with NCCL_TOPO_DUMP_FILE set; the file only places devices on PCI Express"
             yield Assumption("links between GPUs", "only PCI Express", "guess", advice)
