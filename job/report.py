@@ -1,7 +1,7 @@
 """Counts a job's calls, bytes and seconds, separately for programs and for fallbacks to the library."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from chorale.job.table.model import TableProgram
@@ -109,9 +109,3 @@ class JobReport:
             count[0] += 1
             count[1] += size
             count[2] += seconds
-
-
-def report_line(record: Mapping[str, Any]) -> str:
-    ran = sum(entry["calls"] for entry in record["programs"])
-    fell = ", ".join(f"{entry['calls']} {entry['collective']}: {entry['reason']}" for entry in record["fallbacks"])
-    return f"chorale: {ran} collectives ran tuned programs; the library's own: {fell or 'none'}"

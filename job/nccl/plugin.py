@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from chorale.job.files import read_file
-from chorale.runners.engine.build import print_library
 from chorale.runners.nccl.plugin import tuner_plugin
 from chorale.synth.errors import ChoraleError, InvalidInput, fault_in
 
@@ -57,30 +56,24 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    lines = []
-    for row in rows:
-        last = f"{row['max_bytes']} B" if row["max_bytes"] < 2**63 else "any size"
-        what = f"{row['collective']} {row['min_bytes']} to {last}: {row['algorithm']}/{row['protocol']}"
-        said = f"{row['calls']} calls" if row["calls"] else "not applied"
-        if row["refused"]:
-            said += f", {row['refused']} refused"
-        if (own := row["own"]) is not None:
-            share = f"{row['cost_us']:.0f} us by NCCL's estimate"
-            said += f", {share}, {own['cost_us']:.0f} us by its own {own['algorithm']}/{own['protocol']}"
-        lines.append(f"{what}: {said}")
-    return lines
-
-
 def main(arguments: Sequence[str] = ()) -> int:
     """Print the plug-in's path or, if `arguments` names a report, what each row decided."""
-    if not arguments:
-        return print_library(tuner_plugin)
     try:
-        sys.stdout.writelines(f"{line}\n" for line in applied_lines(applied_rows(Path(arguments[0]))))
+        lines = [] if arguments else [str(tuner_plugin())]
+        for row in applied_rows(Path(arguments[0])) if arguments else ():
+            last = f"{row['max_bytes']} B" if row["max_bytes"] < 2**63 else "any size"
+            what = f"{row['collective']} {row['min_bytes']} to {last}: {row['algorithm']}/{row['protocol']}"
+            said = f"{row['calls']} calls" if row["calls"] else "not applied"
+            if row["refused"]:
+                said += f", {row['refused']} refused"
+            if (own := row["own"]) is not None:
+                share = f"{row['cost_us']:.0f} us by NCCL's estimate"
+                said += f", {share}, {own['cost_us']:.0f} us by its own {own['algorithm']}/{own['protocol']}"
+            lines.append(f"{what}: {said}")
     except ChoraleError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
 

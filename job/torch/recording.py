@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from chorale.job import current_report, report
 from chorale.job.record import CallClock, JobRecorder, write_whole
-from chorale.job.report import report_line
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import size_of
 from chorale.job.torch.reload import PeriodicThread
@@ -129,7 +128,13 @@ def report_at_end(where: str | None) -> Callable[[], None]:
         written = text
         try:
             if where == "-":
-                sys.stderr.write(f"{report_line(report())}\n")
+                record = report()
+                ran = sum(entry["calls"] for entry in record["programs"])
+                fell = ", ".join(
+                    f"{each['calls']} {each['collective']}: {each['reason']}" for each in record["fallbacks"]
+                )
+                line = f"chorale: {ran} collectives ran tuned programs; the library's own: {fell or 'none'}"
+                sys.stderr.write(f"{line}\n")
             else:
                 Path(where).write_text(text, encoding="utf-8")
         except OSError as error:  # a missing report must not make the job fail

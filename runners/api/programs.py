@@ -15,11 +15,6 @@ PLAN_ALIGNMENT_BYTES = 16
 """Unit in which MSCCL++'s executor moves data. A plan's piece sizes must be multiples of it."""
 
 
-def only_programs(programs: Iterable[AnyProgram]) -> list[Program]:
-    """Return the programs that consist of instructions."""
-    return [program for program in programs if isinstance(program, Program)]
-
-
 def only_plans(programs: Iterable[AnyProgram]) -> list[ExecutionPlan]:
     return [program for program in programs if isinstance(program, ExecutionPlan)]
 

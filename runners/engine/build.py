@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,16 +63,6 @@ def native_folder() -> Path:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = cache.absolute() / "chorale"
     return (folder if make_private(folder) else temporary_folder()) / "native"
-
-
-def print_library(build: Callable[[], Path]) -> int:
-    """Print the path that `build` returns, for use in a shell command; return the process's exit code."""
-    try:
-        sys.stdout.write(f"{build()}\n")
-    except Unavailable as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
 
 
 def build_native(target: NativeTarget, folder: Path | None = None) -> Path:

@@ -23,7 +23,6 @@ from chorale.runners.api.programs import (
     ConnectionPaths,
     instruction_name,
     only_plans,
-    only_programs,
     program_connections,
 )
 from chorale.runners.api.units import full_bandwidth
@@ -181,7 +180,8 @@ class LocalRanks(SocketRanks):
         """
         self._programs = list(programs)
         if link_mbps is not None:
-            self._network.load(only_programs(self._programs), link_mbps, deadline)
+            programs_of_ranks = [each for each in self._programs if isinstance(each, Program)]
+            self._network.load(programs_of_ranks, link_mbps, deadline)
         plans = str(plan_library()) if only_plans(self._programs) else None
         more = {"deadline": deadline, "token": self._token.hex(), "addresses": self._addresses, "plans": plans}
         self.load_parts(self._programs, library, more, deadline, "the programs were loaded")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native
@@ -36,34 +35,28 @@ TCP_PROVIDER = "lib/libtcp-fi.so"
 PARTS = (ARCHIVE, LIBFABRIC, TCP_PROVIDER)
 
 
-@dataclass(frozen=True, slots=True)
-class OneCclParts:
-    """Paths of oneCCL's parts under the folder `root`, which has the packages' layout."""
-
-    root: Path
-
-    def runtime_files(self) -> dict[str, bytes]:
-        """Return oneCCL's files that a rank needs: name under which the file is loaded -> content."""
-        libfabric = (self.root / LIBFABRIC).read_bytes()
-        provider = (self.root / TCP_PROVIDER).read_bytes()
-        return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": provider}
-
-
 def install_folder() -> Path:
     """Return the folder in which `chorale.runners.oneccl.install` installs the parts."""
     return Path(sys.prefix) / "share" / "chorale" / f"oneccl-{PACKAGES['oneccl-devel']}"
 
 
-def find_parts() -> OneCclParts:
-    """Return the parts that this module or pip has installed. Raises Unavailable if there are none."""
+def find_parts() -> Path:
+    """Return the folder with the parts that this module or pip has installed. Raises Unavailable if there are none."""
     for root in (install_folder(), Path(sys.prefix)):
         config = root / INCLUDE / "oneapi" / "ccl" / "config.h"  # pip may have installed another version
         words = config.read_text().split() if config.exists() else []
         numbers = [words[words.index(f"CCL_{part}_VERSION") + 1] for part in ("MAJOR", "MINOR")] if words else []
         if ".".join(numbers) == VERSION and all((root / part).exists() for part in PARTS):
-            return OneCclParts(root)
+            return root
     rule = f"the oneCCL runner needs the static library of oneCCL {VERSION} and libfabric"
     raise Unavailable(rule, "neither is installed", f"run: {INSTALL}")
+
+
+def runtime_files() -> dict[str, bytes]:
+    """Return oneCCL's files that a rank needs: name under which the file is loaded -> content."""
+    root = find_parts()
+    libfabric = (root / LIBFABRIC).read_bytes()
+    return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": (root / TCP_PROVIDER).read_bytes()}
 
 
 SOURCES = Path(__file__).parent / "native"
@@ -74,13 +67,13 @@ def build_library() -> Path:
 
     Raises Unavailable, with a command as a fix, if a compiler or oneCCL's packages are missing.
     """
-    parts = find_parts()
+    root = find_parts()
     target = NativeTarget(
         "libchorale_oneccl.so",
         tuple(sorted(SOURCES.glob("*.cpp"))),
         flags=("-O3", "-s", "-shared", "-fPIC"),
-        includes=(NATIVE, parts.root / INCLUDE),
-        linked=(str(parts.root / ARCHIVE), "-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt"),
+        includes=(NATIVE, root / INCLUDE),
+        linked=(str(root / ARCHIVE), "-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt"),
     )
     return build_native(target)
 

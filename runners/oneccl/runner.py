@@ -17,7 +17,7 @@ from chorale.runners.execution.rounds import Environment, LiveRunner, Measuremen
 from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.oneccl.install import PACKAGES, build_library, find_parts
+from chorale.runners.oneccl.install import PACKAGES, build_library, runtime_files
 from chorale.runners.oneccl.rank import ENGINE, LIBRARY
 from chorale.runners.process_launch.processes import (
     CLUSTER,
@@ -223,7 +223,7 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
         programs = list(request.without_plans.values())
         elements, variables = library_sizes(request, programs[0].collective.name)
         start_limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(placement.hosts)
-        files |= find_parts().runtime_files()
+        files |= runtime_files()
         # The key is a new object, so that later requests do not reuse these ranks.
         ranks = self._group_for(object(), lambda: OneCclRanks(placement, RANK, files, variables, start_limit))
         more = {"store": ranks.hellos[0]["store"], "channels": max(program.channels for program in programs)}

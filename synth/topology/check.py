@@ -12,7 +12,7 @@ from chorale.synth.identity import parse_rational
 from chorale.synth.topology.distance import require_strongly_connected
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.registry import require_size
-from chorale.synth.topology.symmetry_search import with_symmetries_found
+from chorale.synth.topology.symmetry_search import MIN_SEARCHED_RANKS, transitive_symmetries
 from chorale.synth.topology.topology import Assumption, BandwidthUnit, Provenance, SwitchAbility, Topology
 
 MAX_BANDWIDTH_UNITS = 2**53
@@ -132,7 +132,9 @@ def assemble_topology(
         bandwidth_unit=next(name for name in units if name == unit),
         abilities=abilities,
     )
-    topology = with_symmetries_found(check_topology(topology))
+    topology = check_topology(topology)
+    if not topology.switch_count and topology.compute_count >= MIN_SEARCHED_RANKS:
+        topology = replace(topology, automorphisms=transitive_symmetries(topology)[0])
     guessed = [(link.src, link.dst) for link in links if link.guess]
     guessed += [(link.dst, link.src) for link in links if link.guess and link.bidirectional]
     expected = None

@@ -14,7 +14,7 @@ part of a split cell need not be used to split other cells.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -120,13 +120,6 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
         return True
     symmetries, is_decided = transitive_symmetries(topology, tries // topology.node_count)
     return bool(symmetries) if is_decided else None
-
-
-def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology`, with symmetries that map rank 0 to every rank if it is large and has no known symmetries."""
-    if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
-        return topology
-    return replace(topology, automorphisms=transitive_symmetries(topology)[0])
 
 
 def transitive_symmetries(topology: Topology, tries: int = MAX_TRIES) -> tuple[tuple[Renaming, ...], bool]:

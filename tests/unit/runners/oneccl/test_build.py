@@ -47,7 +47,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_only_what_is_needed_is_installed(parts: Path) -> None:
     files = {str(path.relative_to(parts)) for path in parts.rglob("*") if path.is_file()}
     assert files == {"include/oneapi/ccl/config.h", "lib/ccl/cpu/lib/libccl.a", "lib/libfabric.so", "lib/libtcp-fi.so"}
-    assert build.find_parts().runtime_files() == {
+    assert build.runtime_files() == {
         "libfabric.so": b"fabric",
         "libfabric.so.1": b"fabric",
         "libtcp-fi.so": b"tcp",
