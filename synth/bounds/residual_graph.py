@@ -47,7 +47,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
-    """Return int64[half-arcs]: the total of `amounts` of the arcs that share each half-arc."""
+    """Return int64[half-arcs]: the total amount of the arcs that share each half-arc."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total

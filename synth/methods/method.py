@@ -61,8 +61,7 @@ class Options:
 class SynthesisTask:
     """A schedule to make, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, for example the number of an allreduce's other
-        phase
+    preferred_k: trees per root to use if no other number is faster, for example that of an allreduce's other phase
     """
 
     topology: Topology

@@ -280,7 +280,7 @@ class PricedSolution:
 def priced_solution(
     problem: Commodities, gap: Fraction, report: BoundsListener | None = None, passes: int = MAX_PASSES
 ) -> PricedSolution:
-    """Return flows and prices whose bounds differ by at most `gap`, or the best found before progress stopped.
+    """Return flows and prices whose bounds are within `gap` (relative), or the best found before progress stopped.
 
     Takes at most about `passes` passes of O(sources * (links + nodes)), in parallel threads. Memory: O(links *
     threads), and O(link classes) per pass.

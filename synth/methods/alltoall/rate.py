@@ -25,7 +25,7 @@ RateMethod = Literal["lp", "prices"]
 class AllToAllRate:
     """Exact bounds on the rate at which each rank sends to every other, in the topology's bandwidth unit.
 
-    lower: rate that known flows reach if they consist of whole units
+    lower: rate that known flows of whole units reach
     upper: bound that follows from link prices
     """
 

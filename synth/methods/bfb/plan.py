@@ -191,7 +191,7 @@ def network_of_nodes(topology: Topology, chosen: NDArray[np.int64], size_bytes: 
 
 
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
-    """Return (capacity of each link (int64) as a multiple of the unit, unit of bandwidth).
+    """Return (int64 per link: its capacity as a multiple of the unit; the unit, which is a bandwidth).
 
     Raises InvalidInput for switches, and if sums would exceed 64 bits.
     """
@@ -252,7 +252,7 @@ Block = tuple[int, int]
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Return at most `BLOCKS` blocks of nodes. They are the same for any number of workers, and so are the results."""
+    """Return at most `BLOCKS` blocks of nodes, independent of the number of workers, so that results are, too."""
     count = min(nodes, BLOCKS)
     return list(pairwise(nodes * index // count for index in range(count + 1)))
 
@@ -357,8 +357,8 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the first number of chunks that is within 1 % of divisible shards (or else the fastest), and its loads.
 
-    Tries numbers up to 64, then numbers that make the loads of critical links nearly whole, and doublings up to 4096,
-    as long as times fit into 64 bits.
+    Tries numbers up to 64, then larger ones up to 4096, among them numbers for which critical links carry nearly whole
+    chunks, as long as times fit into 64 bits.
     """
     shares = []  # number of shards that each critical link carries
     for step in range(len(loads.top)):

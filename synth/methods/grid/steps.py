@@ -79,8 +79,7 @@ class LineReduceScatter:
 
     Every position starts with a contribution to every block and sends its partial sum of a block at most once. The only
     position that never sends its partial sum of a block has the block's complete sum in the end.
-    handed_on: int32[position, block]: step in which the position sends its partial sum of the block; `len(steps)` for
-        never
+    handed_on: int32[position, block]: step in which the position sends its sum of the block, or `len(steps)`
     """
 
     size: int
@@ -374,8 +373,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
         return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
 
     def fold(axis: int) -> tuple[Positions, Positions]:
-        """Return (ranks folded along `axis`, ranks that receive their vectors), without ranks folded along earlier
-        axes."""
+        """Return (ranks folded along `axis`, receivers of their vectors), without ranks folded along earlier axes."""
         others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
         return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
 

@@ -51,7 +51,7 @@ _ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
 
 class PairEdge(NamedTuple):
-    """An edge of a tree: the node nearer to the root, the other node, and the links between them, as the data flow."""
+    """An edge of a tree: the node nearer to the root, the other node, and the links between them in data direction."""
 
     near: int
     far: int

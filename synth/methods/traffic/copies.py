@@ -55,7 +55,7 @@ class DispatchPlan:
     """Trees along which tokens spread. Every rank receives each chunk of a token at most once.
 
     edges:  the trees' edges; a chunk is 1 / `parts` of a unit of `routing.amount`
-    routes: paths of links
+    routes: paths that the edges use
     pair:   index of each edge's route
     bound:  cut that gives the lower bound on the time of any plan
     method: `two level`, `trees` or `no copies`
@@ -470,7 +470,7 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Divide crossings and pieces, so that each part belongs to one crossing and one piece between the same two ranks.
+    """Divide crossings (messages between boxes) and pieces (which have paths), so that each part belongs to one of each.
 
     The keys are pairs of ranks. For each key, crossings and pieces must have equal total amounts.
 

@@ -35,7 +35,7 @@ class Cut(NamedTuple):
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """bool[nodes]: the set of nodes that the data leave, which is outside the region if data enter the region."""
+        """bool[nodes]: the side that the data leave: the region, or all other nodes if data enter the region."""
         return self.region.inside if self.is_out else ~self.region.inside
 
 

@@ -219,7 +219,7 @@ def _balanced(
 
 
 def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
-    """Return float64[2, ranks]: by how much the lanes out of each rank, and into each rank, exceed the limit."""
+    """Return float64[2, ranks]: amount on the lanes out of (into) each rank that does not fit into the time `limit`."""
     if fabric.has_switch:
         tables = fabric.tables(loads)
         return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])
