@@ -266,8 +266,7 @@ class ShardUnits:
 
 
 def shard_units(sizes: Sequence[int]) -> ShardUnits:
-    """Return `sizes` in whole units: exact if the largest has at most 4096 units, else in units of 1/4096 of the
-    largest.
+    """Return `sizes` in whole units: exact if the largest has up to 4096 units, else in units of 1/4096 of the largest.
 
     >>> shard_units([6000, 0, 9000])
     ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))

@@ -247,7 +247,7 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
     """Return `topology` as boxes with rails, or None if it has another form. O(links).
 
     All boxes must have the same number of ranks, at least two, joined by a switch or by a link between any two. If
-    there are several boxes, each rank must have one path to its rail's switch, over its own switches.
+    there are several boxes, each rank must have one path to its rail's switch, over switches that no other rank uses.
     """
     box = np.array(boxes_of(topology), dtype=np.int32)
     sizes = np.bincount(box)

@@ -37,7 +37,7 @@ class PlacementStep:
 
 
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
-    """Return up to `most` steps, each of which lowers the bound on the tokens' time or balances ranks better.
+    """Return up to `most` steps, each of which lowers the bound on the tokens' time or balances the ranks better.
 
     Deterministic. Steps are chosen for a sample of at most 4,096 tokens; `time_lower` is for all tokens. O(most *
     tokens * ranks).
