@@ -58,23 +58,19 @@ def least_tree(cost: Costs, root: int) -> int:
             latest = np.flatnonzero((arcs[latest] == 0).any(axis=0) & ~reached)
         if reached.all():
             break
-        cost, root = _contracted(arcs, root)
+        # contract each cycle of zero-cost arcs
+        parent = arcs.argmin(axis=0)
+        parent[root] = root
+        above, lowest = parent, np.arange(len(parent))
+        for _ in range(len(parent).bit_length()):  # find the lowest node number on each cycle
+            lowest, above = np.minimum(lowest, lowest[above]), above[above]
+        on_cycle = np.isin(np.arange(len(parent)), above)
+        _, label = np.unique(np.where(on_cycle, lowest, np.arange(len(parent))), return_inverse=True)
+        order = np.argsort(label, kind="stable")
+        first = np.flatnonzero(np.diff(label[order], prepend=-1))
+        by_row = np.minimum.reduceat(arcs[order], first, axis=0)
+        cost, root = np.minimum.reduceat(by_row[:, order], first, axis=1), int(label[root])
     return paid
-
-
-def _contracted(arcs: Costs, root: int) -> tuple[Costs, int]:
-    """Return (costs between groups, group of the root). A group is a cycle of zero-cost arcs, or a single node."""
-    parent = arcs.argmin(axis=0)
-    parent[root] = root
-    above, lowest = parent, np.arange(len(parent))
-    for _ in range(len(parent).bit_length()):  # find the lowest node number on each cycle
-        lowest, above = np.minimum(lowest, lowest[above]), above[above]
-    on_cycle = np.isin(np.arange(len(parent)), above)
-    _, label = np.unique(np.where(on_cycle, lowest, np.arange(len(parent))), return_inverse=True)
-    order = np.argsort(label, kind="stable")
-    first = np.flatnonzero(np.diff(label[order], prepend=-1))
-    by_row = np.minimum.reduceat(arcs[order], first, axis=0)
-    return np.minimum.reduceat(by_row[:, order], first, axis=1), int(label[root])
 
 
 def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -> list[int]:
@@ -158,7 +154,12 @@ def check_certificate(topology: Topology, collective: Collective, certificate: M
 
 def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool) -> Fraction:
     inside = _nodes(topology, certificate.get("nodes"))
-    crossing = _crossing(topology, inside, outward)
+    links = topology.links
+    near, far = (links.src, links.dst) if outward else (links.dst, links.src)
+    member = np.zeros(topology.node_count, dtype=bool)
+    member[list(inside)] = True
+    classes = links.bandwidth_class[member[near] & ~member[far]]
+    crossing = [links.bandwidths[bandwidth_class] for bandwidth_class in classes.tolist()]
     if not crossing:
         raise _failure("a cut without links")
     moved = _moved(topology, collective, inside)
@@ -261,16 +262,6 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
     if bandwidth < count * limited:
         return count / Fraction(bandwidth)
     return 2 * (count - 1) / (Fraction(bandwidth) + limited * (count - 2))
-
-
-def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
-    """Return the bandwidths of all links into `inside`, or out of `inside` if `outward`."""
-    links = topology.links
-    near, far = (links.src, links.dst) if outward else (links.dst, links.src)
-    member = np.zeros(topology.node_count, dtype=bool)
-    member[list(inside)] = True
-    crossing = links.bandwidth_class[member[near] & ~member[far]]
-    return [links.bandwidths[bandwidth_class] for bandwidth_class in crossing.tolist()]
 
 
 def _nodes(topology: Topology, names: object) -> set[int]:

@@ -309,31 +309,28 @@ class GroupedFabric:
         homes = [group for group in groups.values() if min(group) < self.topology.compute_count]
         home_of = {node: index for index, group in enumerate(homes) for node in group}
         for switches in loose:
-            best = self._cheapest(switches, homes, home_of)
+            # the nearby group whose incoming bandwidth grows least if `switches` join it
+            costs: dict[int, int] = {}
+            seen, waiting = set(switches), sorted(switches)
+            while waiting and len(costs) < _MOST_NEIGHBOURS:
+                node = waiting.pop(0)
+                for other, _ in (*self.into[node], *self.far[node]):
+                    if other in home_of:
+                        index = home_of[other]
+                        if index not in costs:
+                            joined = self._with_passing(homes[index] | switches, self.processing)
+                            added = joined - homes[index]
+                            # The increase of the bandwidth into the group.
+                            costs[index] = sum(
+                                self._opened(each, joined) - self._shut(each, homes[index]) for each in added
+                            )
+                    elif other not in seen:
+                        seen.add(other)
+                        waiting.append(other)
+            best = min(costs, key=lambda index: (costs[index], index), default=0)
             homes[best] |= switches
             home_of |= dict.fromkeys(switches, best)
         return [self._with_passing(group, members) for group in homes]
-
-    def _cheapest(self, switches: set[int], homes: list[set[int]], home_of: dict[int, int]) -> int:
-        """Return the index of the neighbouring group whose incoming bandwidth grows least if `switches` join it."""
-        costs: dict[int, int] = {}
-        seen, waiting = set(switches), sorted(switches)
-        while waiting and len(costs) < _MOST_NEIGHBOURS:
-            node = waiting.pop(0)
-            for other, _ in (*self.into[node], *self.far[node]):
-                if other in home_of:
-                    index = home_of[other]
-                    if index not in costs:
-                        joined = self._with_passing(homes[index] | switches, self.processing)
-                        added = joined - homes[index]
-                        # The increase of the bandwidth into the group.
-                        costs[index] = sum(
-                            self._opened(each, joined) - self._shut(each, homes[index]) for each in added
-                        )
-                elif other not in seen:
-                    seen.add(other)
-                    waiting.append(other)
-        return min(costs, key=lambda index: (costs[index], index), default=0)
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
         """Return `group` and surrounding switches that reduce its incoming bandwidth, chosen greedily.

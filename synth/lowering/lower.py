@@ -193,7 +193,14 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -
     channels = 1 + int(messages.channel.max(initial=0))
     _require_at_most("channels", channels, limits.channels)
     placement = Placement(shape, messages)
-    cuts = _fragment_limits(schedule, vector, options, limits)
+    # Data that stream along a tree are forwarded when a fragment is complete, so short fragments are best there.
+    streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
+    is_one_sided = limits.one_sided_operations is not None
+    most = limits.count if is_one_sided else min(MOST_CHUNKS, limits.count)
+    by_chunk = options.block_group > 1 or options.pipeline_bytes > 0
+    longest = 1 if by_chunk or (streams and vector.is_single_shard) else most
+    # Puts never wait for their receivers, so exchanges need not be cut.
+    cuts = FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
     fragments = fragments_of(placement, messages, cuts)
 
     max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
@@ -232,25 +239,6 @@ def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) 
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
     return vector.split_transfers(streaming_chunks(schedule, vector, limits))
-
-
-def _fragment_limits(
-    schedule: Schedule, vector: VectorLayout, options: LoweringOptions, limits: TargetLimits
-) -> FragmentLimits:
-    """Return the limits on fragment lengths.
-
-    When data stream along a tree, a fragment is only forwarded after it has arrived completely. Short fragments are
-    therefore best: one chunk in a tree for the complete vector, one transfer in trees with many roots. Stepped
-    schedules use the longest fragments, because steps are sequential anyway. So do the streams of an alltoall, because
-    nothing is forwarded.
-    """
-    streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
-    is_one_sided = limits.one_sided_operations is not None
-    most = limits.count if is_one_sided else min(MOST_CHUNKS, limits.count)
-    by_chunk = options.block_group > 1 or options.pipeline_bytes > 0
-    longest = 1 if by_chunk or (streams and vector.is_single_shard) else most
-    # Puts never wait for their receivers, so exchanges need not be cut.
-    return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
 def _require_at_most(what: str, value: int, largest: int) -> None:

@@ -218,54 +218,48 @@ def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tupl
     """Return the collective and buffer shape of `schedule`'s program. An uneven collective becomes a custom one."""
     collective, ranks = schedule.collective, schedule.topology.compute_count
     if collective.name.is_uneven:
-        shape = _uneven_shape(collective, ranks)
-        return custom_collective(_custom_of_shape(shape)), shape
+        # the shards that each rank has at the start, and those that it has at the end
+        sizes, everyone = collective.sizes or (), range(ranks)
+        sides: tuple[list[list[int]], ...] = ([[] for _ in everyone], [[] for _ in everyone])
+        moved = 0
+        for shard, size in enumerate(sizes):
+            if collective.members is not None:
+                source, *targets = collective.members[shard]
+                ends: tuple[Iterable[int], ...] = [source], targets
+            elif collective.is_alltoall:
+                ends = [shard // ranks], [shard % ranks]
+            else:
+                ends = [shard], everyone
+            for side, members in zip(sides, ends[::-1] if collective.reduces else ends, strict=True):
+                for rank in members:
+                    side[rank].append(shard)
+            moved += size * len(list(ends[1]))
+        if moved > MAX_CONTRIBUTIONS:
+            rule = f"a program with given shard sizes must have at most {MAX_CONTRIBUTIONS} contributions to chunks"
+            raise InvalidInput(rule, f"{moved} of {collective}", "plan it with fewer --chunks")
+        longest = max(sum(sizes[shard] for shard in held) for side in sides for held in side)
+        inputs, outputs = (tuple(map(tuple, side)) for side in sides)
+        shape = UnevenShape(collective.name, longest, ranks, False, sizes=sizes, inputs=inputs, outputs=outputs)
+        # for each output chunk, the input chunks whose sum it must be
+        begins: list[list[Cell]] = [[] for _ in shape.sizes]  # where each shard begins in the inputs that hold it
+        lengths = [0, 0]
+        for rank, shards in enumerate(shape.inputs):
+            place = 0
+            for shard in shards:
+                begins[shard].append((rank, place))
+                place += shape.sizes[shard]
+            lengths[0] = max(lengths[0], place)
+        required: list[RequiredChunk] = []
+        for rank, shards in enumerate(shape.outputs):
+            place = 0
+            for shard in shards:
+                for chunk in range(shape.sizes[shard]):
+                    sources = tuple((peer, first + chunk) for peer, first in begins[shard])
+                    required.append(RequiredChunk(rank, place + chunk, sources))
+                place += shape.sizes[shard]
+            lengths[1] = max(lengths[1], place)
+        return custom_collective(
+            CustomCollective(shape.collective.value, shape.ranks, lengths[0], lengths[1], tuple(required))
+        ), shape
     chunks = vector.chunks // (ranks if collective.is_alltoall else 1)
     return collective, BufferShape(collective.name, chunks, ranks, in_place, collective.root)
-
-
-def _uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
-    """Return the buffers of an uneven collective. Raises InvalidInput if its program would have too many chunks."""
-    sizes, everyone = collective.sizes or (), range(ranks)
-    sides: tuple[list[list[int]], ...] = ([[] for _ in everyone], [[] for _ in everyone])
-    moved = 0
-    for shard, size in enumerate(sizes):
-        if collective.members is not None:
-            source, *targets = collective.members[shard]
-            ends: tuple[Iterable[int], ...] = [source], targets
-        elif collective.is_alltoall:
-            ends = [shard // ranks], [shard % ranks]
-        else:
-            ends = [shard], everyone
-        for side, members in zip(sides, ends[::-1] if collective.reduces else ends, strict=True):
-            for rank in members:
-                side[rank].append(shard)
-        moved += size * len(list(ends[1]))
-    if moved > MAX_CONTRIBUTIONS:
-        rule = f"a program with given shard sizes must have at most {MAX_CONTRIBUTIONS} contributions to chunks"
-        raise InvalidInput(rule, f"{moved} of {collective}", "plan it with fewer --chunks")
-    longest = max(sum(sizes[shard] for shard in held) for side in sides for held in side)
-    inputs, outputs = (tuple(map(tuple, side)) for side in sides)
-    return UnevenShape(collective.name, longest, ranks, False, sizes=sizes, inputs=inputs, outputs=outputs)
-
-
-def _custom_of_shape(shape: UnevenShape) -> CustomCollective:
-    """Return `shape` as a custom collective: for each output chunk, the input chunks whose sum it must be."""
-    begins: list[list[Cell]] = [[] for _ in shape.sizes]  # where each shard begins in the inputs that hold it
-    lengths = [0, 0]
-    for rank, shards in enumerate(shape.inputs):
-        place = 0
-        for shard in shards:
-            begins[shard].append((rank, place))
-            place += shape.sizes[shard]
-        lengths[0] = max(lengths[0], place)
-    required: list[RequiredChunk] = []
-    for rank, shards in enumerate(shape.outputs):
-        place = 0
-        for shard in shards:
-            for chunk in range(shape.sizes[shard]):
-                sources = tuple((peer, first + chunk) for peer, first in begins[shard])
-                required.append(RequiredChunk(rank, place + chunk, sources))
-            place += shape.sizes[shard]
-        lengths[1] = max(lengths[1], place)
-    return CustomCollective(shape.collective.value, shape.ranks, lengths[0], lengths[1], tuple(required))

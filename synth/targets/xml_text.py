@@ -353,7 +353,11 @@ class _Builder:
         parent = self._path[-1]
         expected = _CHILD_OF[parent]
         if element != expected:
-            self._skip(element, parent, expected, line)
+            if parent == "step" or (self.limits is not None and not self.limits.single_wait):
+                rule = f"line {line} must hold <{expected}>" if parent != "step" else "a step must be empty"
+                raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
+            if parent not in ("", _SKIPPED) and len(self.skipped) < MAX_KINDS_SKIPPED:
+                self.skipped[element[:40], parent] += 1
             self._path.append(_SKIPPED)
             return
         self._path.append(element)
@@ -372,14 +376,6 @@ class _Builder:
         else:
             self.limits, self.root = self._choose(values), attributes
             self._single_wait = self.limits.single_wait
-
-    def _skip(self, element: str, parent: str, expected: str, line: int) -> None:
-        """Record an unknown element. Raise InvalidInput in oneccl-xml, or if MSCCL loaders would crash on it."""
-        if parent == "step" or (self.limits is not None and not self.limits.single_wait):
-            rule = f"line {line} must hold <{expected}>" if parent != "step" else "a step must be empty"
-            raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
-        if parent not in ("", _SKIPPED) and len(self.skipped) < MAX_KINDS_SKIPPED:
-            self.skipped[element[:40], parent] += 1
 
     def _end(self, _element: str) -> None:
         if self._path.pop() != "gpu":

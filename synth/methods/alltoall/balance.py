@@ -117,30 +117,22 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
     for _ in range(ROUNDS if cells <= _MANY_CELLS else _FEW_ROUNDS):
         if best * ENOUGH >= upper:
             break
-        factor = np.maximum(factor / _excess(router, upper), _LEAST)
+        # Reduce a link's flow by the ratio of its time to the time that the upper bound allows, and by the mean of this
+        # ratio over the links into its source node, because a node that receives data late should forward less.
+        problem = router.problem
+        least = float(Fraction(router.units, problem.scale) / upper)
+        load = router.loads / problem.class_size
+        late = np.maximum(1.0, load / problem.class_capacity.astype(np.float64) / least)[problem.link_class]
+        weight = load[problem.link_class]
+        arrived = np.bincount(problem.dst, weights=weight, minlength=problem.node_count)
+        lateness = np.bincount(problem.dst, weights=weight * late, minlength=problem.node_count)
+        before = np.maximum(1.0, np.divide(lateness, arrived, out=np.ones(problem.node_count), where=arrived > 0))
+        factor = np.maximum(factor / (late * before[problem.src]), _LEAST)
         tried = SharedFlows(start.reduction, start.class_flow, factor)
         router = tried.routed(units)
         if router.rate() > best:
             best, chosen = router.rate(), tried
     return best, chosen
-
-
-def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
-    """Return float64[links]: the factor >= 1 by which the flow of each link should be reduced.
-
-    It is the ratio of the link's time to the time that the upper bound allows, multiplied by the mean of this ratio
-    over the links into its source node, because a node that receives data late should forward less.
-    """
-    problem = router.problem
-    least = float(Fraction(router.units, problem.scale) / upper)
-    load = router.loads / problem.class_size
-    late = np.maximum(1.0, load / problem.class_capacity.astype(np.float64) / least)[problem.link_class]
-    weight = load[problem.link_class]
-    arrived = np.bincount(problem.dst, weights=weight, minlength=problem.node_count)
-    lateness = np.bincount(problem.dst, weights=weight * late, minlength=problem.node_count)
-    before = np.maximum(1.0, np.divide(lateness, arrived, out=np.ones(problem.node_count), where=arrived > 0))
-    excess: NDArray[np.float64] = late * before[problem.src]
-    return excess
 
 
 MAX_DENOMINATOR = 4096

@@ -55,31 +55,6 @@ def count_colours(colours: Colours) -> int:
     return table.count
 
 
-def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
-    """Return the final colours of the flow conservation rows (uint64[K, nodes]) and of the capacity rows (uint64[C]).
-
-    O(rounds * sources * links). Rounds continue while the number of colours grows; starting with hop counts saves most
-    rounds.
-    """
-    hops = distances_from(topology, problem.sources).astype(np.uint64)
-    rows = _mixed(_mixed(hops, problem.weights[:, np.newaxis]), problem.demand)
-    capacities = _mixed(problem.class_size.astype(np.uint64), problem.class_capacity)
-    seen = 0
-    while (count := count_colours(rows) + count_colours(capacities)) > seen:
-        seen = count
-        if problem.cells > _MANY_CELLS:
-            of_sources = rows[np.arange(len(problem.sources)), problem.sources]
-            if count_colours(of_sources) == len(of_sources) and count_colours(capacities) == len(capacities):
-                break  # all sources and all link classes already differ, so nothing can be merged
-        next_rows, next_capacities = np.empty_like(rows), np.zeros_like(capacities)
-        native.refine_colours(
-            problem.src, problem.dst, problem.link_class, problem.sources, problem.weights, rows, capacities,
-            next_rows, next_capacities,
-        )  # fmt: skip
-        rows, capacities = next_rows, next_capacities
-    return rows, capacities
-
-
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:
     """Return uint64[block, links]: the colour of each flow variable for the sources in `block`."""
     # The same function as `column_colour` in kernels/cpp/alltoall.cpp
@@ -174,7 +149,23 @@ class Reduction:
 
 def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     """Return `full`, the problem of `topology`, with sources and links merged by colour refinement."""
-    row_colours, capacity_colours = refine(topology, full)
+    # Rounds continue while the number of colours grows; starting with hop counts saves most rounds.
+    hops = distances_from(topology, full.sources).astype(np.uint64)
+    row_colours = _mixed(_mixed(hops, full.weights[:, np.newaxis]), full.demand)
+    capacity_colours = _mixed(full.class_size.astype(np.uint64), full.class_capacity)
+    seen = 0
+    while (count := count_colours(row_colours) + count_colours(capacity_colours)) > seen:
+        seen = count
+        if full.cells > _MANY_CELLS:
+            own = row_colours[np.arange(len(full.sources)), full.sources]
+            if count_colours(own) == len(own) and count_colours(capacity_colours) == len(capacity_colours):
+                break  # all sources and all link classes already differ, so nothing can be merged
+        next_rows, next_capacities = np.empty_like(row_colours), np.zeros_like(capacity_colours)
+        native.refine_colours(
+            full.src, full.dst, full.link_class, full.sources, full.weights, row_colours, capacity_colours,
+            next_rows, next_capacities,
+        )  # fmt: skip
+        row_colours, capacity_colours = next_rows, next_capacities
     capacities = ColourTable()
     merged = capacities.number(capacity_colours)
     source_colours = row_colours[np.arange(len(full.sources)), full.sources]  # colour of each source's row for itself

@@ -19,7 +19,6 @@ decomposition for linear mixed-integer programming" (1997).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -153,25 +152,6 @@ class MixedFlows:
         total = sum(self.parts)
         shares = zip(self.flows, self.parts, strict=True)
         return np.asarray(sum(flows.of_sources() * (part / total) for flows, part in shares))
-
-
-def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Floats) -> tuple[MixedFlows, float, Floats]:
-    """Return (mixture that minimises the busiest link's time, its approximate rate, prices times capacities).
-
-    Solves a linear program with one variable per pass.
-    Args:
-        passes: flows on one problem, and their loads.
-        times: float64[C, passes], time for which each pass uses each link at a rate of 1.
-
-    Returns:
-        The last item is float64[C]: link prices, multiplied by capacities.
-    """
-    weights, duals = _least_maximum(times)
-    parts = np.rint(weights * _PARTS).astype(np.int64)
-    used = np.flatnonzero(parts > 0).tolist()
-    flows, loads = zip(*(passes[index] for index in used), strict=True)
-    rate = float(parts.sum()) / float((times[:, used] @ parts[used]).max())
-    return MixedFlows(flows, tuple(parts[used].tolist()), loads), rate, duals
 
 
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
@@ -385,8 +365,14 @@ class _Climb:
 
     def mix(self) -> Floats:
         """Mix the flows found so far; return prices times capacities at which no flow is better than the mixture."""
-        flows, rate, duals = best_mixture(self.passes, np.stack(self.times, axis=1))
+        times = np.stack(self.times, axis=1)
+        weights, duals = _least_maximum(times)
+        parts = np.rint(weights * _PARTS).astype(np.int64)
+        used = np.flatnonzero(parts > 0).tolist()
+        chosen, loads = zip(*(self.passes[index] for index in used), strict=True)
+        rate = float(parts.sum()) / float((times[:, used] @ parts[used]).max())
         if rate > self.best.lower:
+            flows = MixedFlows(chosen, tuple(parts[used].tolist()), loads)
             self.best = replace(self.best, flows=flows, lower=rate)
             self.gaps[-1] = self.best.gap
         return duals

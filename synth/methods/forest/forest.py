@@ -91,12 +91,6 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     number[network.src, network.dst] = np.arange(len(network.src))
     offsets = np.searchsorted(network.dst, np.arange(ranks + 1)).astype(np.int64)
     arcs = _ArcIndex(offsets, network.src, number)
-    edges = _edges(old, topology)
-    return Trees(*native.mend(edges, old.chunks_per_shard, arcs, network.supply, network.capacity.copy()))
-
-
-def _edges(old: Schedule, topology: Topology) -> _OldEdges:
-    """Return the edges of the trees that copy data or, for a reduce_scatter, the reversed edges of its trees."""
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)
@@ -111,7 +105,8 @@ def _edges(old: Schedule, topology: Topology) -> _OldEdges:
     kept = chosen[order][root[order] >= 0]
     offsets = np.searchsorted(np.sort(root), np.arange(len(rank_of) + 1)) - np.count_nonzero(root < 0)
     lo, hi = rows.lo[kept].astype(np.int64), rows.hi[kept].astype(np.int64)
-    return _OldEdges(offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
+    edges = _OldEdges(offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
+    return Trees(*native.mend(edges, old.chunks_per_shard, arcs, network.supply, network.capacity.copy()))
 
 
 def tree_schedule(

@@ -146,7 +146,13 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
         hops = hops_along((offsets, network.src))
         base = in_arc_shares(network, offsets, _hops_around(network, offsets, hops, 0), 0, beside=False)
         if base.arc.min() >= 0:
-            return _trees(network, _images(network, transversal, base))
+            keys = network.dst.astype(np.int64) * network.nodes + network.src
+            tails = network.src[base.arc]
+            pieces = []
+            for node, image in enumerate(transversal.images(np.arange(network.nodes))):
+                arc = np.searchsorted(keys, node * network.nodes + image[tails].astype(np.int64)).astype(np.int32)
+                pieces.append(InArcShares(image[base.root], arc, base.lo, base.hi))
+            return _trees(network, pieces)
     if nodes * len(network.src) > most_work:
         return no_trees(nodes)
     hops = hops_along((offsets, network.src))
@@ -160,17 +166,6 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
 
 def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:
     return hops[np.append(network.src[offsets[node] : offsets[node + 1]], np.int32(node))]
-
-
-def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
-    """Return the in-arcs of all nodes, as symmetric images of `base`, the in-arcs of node 0."""
-    keys = network.dst.astype(np.int64) * network.nodes + network.src
-    tails = network.src[base.arc]
-    pieces = []
-    for node, image in enumerate(transversal.images(np.arange(network.nodes))):
-        arc = np.searchsorted(keys, node * network.nodes + image[tails].astype(np.int64)).astype(np.int32)
-        pieces.append(InArcShares(image[base.root], arc, base.lo, base.hi))
-    return pieces
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:

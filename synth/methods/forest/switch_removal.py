@@ -44,14 +44,6 @@ class CutTable(NamedTuple):
     slack: Integers
 
 
-def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
-    """Return the cuts whose sink sides are `sets`, and their slack in `network`. O(arcs * sets)."""
-    sides = members_of(sets)
-    src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply
-    slack = [int(capacity[~inside[src] & inside[dst]].sum() - supply[~inside].sum()) for inside in sets]
-    return CutTable(sides, np.array(slack, dtype=np.int64))
-
-
 class PathPieces(NamedTuple):
     """The capacity of each arc, divided into pieces. All units of a piece take the same path of original arcs.
 
@@ -272,7 +264,10 @@ class _Removal:
         """Replace paths through `groups` by arcs. Return False if this neither replaces any nor finds new cuts."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
-            cuts = cut_table(network, self.sets)
+            sides = members_of(self.sets)
+            src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply
+            slack = [int(capacity[~inside[src] & inside[dst]].sum() - supply[~inside].sum()) for inside in self.sets]
+            cuts = CutTable(sides, np.array(slack, dtype=np.int64))
             arcs = (network.src, network.dst, network.capacity)
             splits = Splits(*native.propose(groups, *arcs, cuts, whole_fabrics, not whole_fabrics))
             if len(splits.amount) == 0:

@@ -239,25 +239,6 @@ def whole_vector_step(
     return SendStep(messages, sends, lambda: signature, reduces)
 
 
-def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[SendStep]:
-    """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order given by `turns`.
-
-    If a turn is None, nothing is sent in this step. Each shard corresponds to one block in every dimension, given by
-    its owner's coordinates. A rank has a partial sum of the shard as long as its position has this block in all
-    dimensions. In a turn of dimension d, it sends the blocks that its line sends. So steps are products over the
-    dimensions, and counting shards takes only O(N) per step.
-    """
-    steps, done = [], [0] * len(lines)
-    for turn in turns:
-        if turn is None:
-            steps.append(SendStep(lambda: (_NOTHING,) * 3, lambda: (_NOTHING,) * 3, lambda: None))
-            continue
-        at = _GridStep(lines, turn, tuple(done))
-        steps.append(SendStep(at.messages, at.sends, at.signature, True, turn.piece, turn.pieces))
-        done[turn.axis] = max(done[turn.axis], turn.number + 1)
-    return steps
-
-
 @dataclass(frozen=True, slots=True)
 class _GridStep:
     """A step on a grid (`turn`), before which the lines of each dimension d have run `done[d]` steps."""
@@ -419,7 +400,15 @@ def grid_collectives(
     require_collective(method, collective, [name for name in STANDARD if name != CollectiveName.ALLTOALL])
     parts: list[SubCollective] = []
     for first, port_lines in _beginnings(lines, all_ports):
-        scatter = grid_reduce_scatter(port_lines, order(counts, first))
+        # Each shard is one block in every dimension, given by its owner's coordinates. So steps are products.
+        scatter, done = [], [0] * len(port_lines)
+        for turn in order(counts, first):
+            if turn is None:
+                scatter.append(SendStep(lambda: (_NOTHING,) * 3, lambda: (_NOTHING,) * 3, lambda: None))
+                continue
+            at = _GridStep(port_lines, turn, tuple(done))
+            scatter.append(SendStep(at.messages, at.sends, at.signature, True, turn.piece, turn.pieces))
+            done[turn.axis] = max(done[turn.axis], turn.number + 1)
         if collective.root is not None:
             tree = reduce_to_root(scatter, collective.root, ranks)
             parts.append(tree if collective.reduces else backwards(tree))

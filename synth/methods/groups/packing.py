@@ -157,7 +157,17 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
             whole, proven = rails.prices, rails.lower
         if rails.lower * (1 + rails.gap) <= time:
             return replace(rails, prices=whole, lower=proven)
-    return GroupPacking(chosen, commodities, *_used(ways, shares), whole, proven)
+    # equal routings are merged
+    kept_ways, kept_shares = [], []
+    for listed, parts in zip(ways, shares, strict=True):
+        merged: dict[tuple[object, ...], float] = {}
+        for way, share in zip(listed, parts.tolist(), strict=True):
+            if share > _LEAST_SHARE:
+                merged[way.key] = merged.get(way.key, 0.0) + share
+        by_key = {way.key: way for way in listed}
+        kept_ways.append(tuple(by_key[key] for key in merged))
+        kept_shares.append(np.array(list(merged.values())) / sum(merged.values()))
+    return GroupPacking(chosen, commodities, tuple(kept_ways), tuple(kept_shares), whole, proven)
 
 
 def _best_prices(
@@ -215,22 +225,6 @@ def _master(
     flow, marginals = minimum(objective, matrix, bound, "plan fewer groups together")
     shares = np.split(np.maximum(flow[:-1], 0.0), np.cumsum(columns)[:-1])
     return list(shares), np.abs(marginals[:links]) / widths, float(flow[-1])
-
-
-def _used(
-    ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
-) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return each commodity's (routings that carry data, fraction of its data on each). Equal routings are merged."""
-    kept_ways, kept_shares = [], []
-    for listed, parts in zip(ways, shares, strict=True):
-        merged: dict[tuple[object, ...], float] = {}
-        for way, share in zip(listed, parts.tolist(), strict=True):
-            if share > _LEAST_SHARE:
-                merged[way.key] = merged.get(way.key, 0.0) + share
-        by_key = {way.key: way for way in listed}
-        kept_ways.append(tuple(by_key[key] for key in merged))
-        kept_shares.append(np.array(list(merged.values())) / sum(merged.values()))
-    return tuple(kept_ways), tuple(kept_shares)
 
 
 Column = NDArray[np.int64]

@@ -239,7 +239,25 @@ class _PairSearch:
 
         thorough: whether to compare all sets of switches instead of searching locally
         """
-        self._find_paths(prices[self.row])
+        # the cheapest paths between ranks and switches that add or multicast (Dijkstra)
+        price = prices[self.row]
+        self._cost = np.full((len(self.nodes), len(self.nodes)), np.inf)
+        self._came = []
+        for index, source in enumerate(self.nodes):
+            best, before = {source: 0.0}, dict[int, tuple[int, int]]()
+            waiting = [(0.0, source)]
+            while waiting:
+                cost, node = heappop(waiting)
+                if cost > best[node] or (node != source and node in self._ends):
+                    continue
+                for other, link in self._leaving[node]:
+                    further = cost + float(price[link])
+                    if further < best.get(other, np.inf):
+                        best[other], before[other] = further, (node, link)
+                        heappush(waiting, (further, other))
+            self._came.append(before)
+            for node in best.keys() & self.place.keys():
+                self._cost[index, self.place[node]] = best[node]
         per_sum = dict(zip(self.limits, prices[int(self.row.max()) + 1 :].tolist(), strict=True))
 
         def inward(root: int) -> _CostedTree:
@@ -279,26 +297,6 @@ class _PairSearch:
             if sum(edge.near == switch for edge in summed) > 1:
                 column[int(self.row.max()) + 1 + index] = 1
         return column
-
-    def _find_paths(self, price: Floats) -> None:
-        """Find the cheapest paths between ranks and switches that add or multicast (Dijkstra). `price` is per link."""
-        self._cost = np.full((len(self.nodes), len(self.nodes)), np.inf)
-        self._came = []
-        for index, source in enumerate(self.nodes):
-            best, before = {source: 0.0}, dict[int, tuple[int, int]]()
-            waiting = [(0.0, source)]
-            while waiting:
-                cost, node = heappop(waiting)
-                if cost > best[node] or (node != source and node in self._ends):
-                    continue
-                for other, link in self._leaving[node]:
-                    further = cost + float(price[link])
-                    if further < best.get(other, np.inf):
-                        best[other], before[other] = further, (node, link)
-                        heappush(waiting, (further, other))
-            self._came.append(before)
-            for node in best.keys() & self.place.keys():
-                self._cost[index, self.place[node]] = best[node]
 
     def _path(self, start: int, end: int) -> tuple[int, ...]:
         links: list[int] = []

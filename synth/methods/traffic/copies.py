@@ -169,38 +169,7 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
         none = np.zeros(0, dtype=np.int64)
         return DispatchPlan(topology, routing, Edges(*[none] * 6), Routes.of_paths([]), none, bound, "no copies")
     fabric = rail_fabric(topology)
-    plans = [_uncopied(topology, routing, bound)]
-    if fabric is None:
-        plans += _tree_plans(topology, routing, bound)
-    else:
-        plans += _rail_plans(fabric, routing, bound)
-    return replace(min(plans, key=lambda plan: plan.time), uncopied_time=plans[0].time)
-
-
-def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
-    """Return a plan with undivided tokens and, if it is not close to the bound, a plan with divided tokens."""
-    unit, plans = int(np.gcd.reduce(routing.amount)), []
-    for parts in (1, _TOKEN_PARTS):
-        least, fine = bound.time / unit * parts, replace(routing, amount=routing.amount // unit * parts)
-        homes = _homes(fabric, fine, least)
-        edges = _over_rails(fabric, fine, homes, least, np.zeros_like(homes.origin))
-        pairs, pair = np.unique(edges.sender * routing.ranks + edges.receiver, return_inverse=True)
-        amounts = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(amounts, pair, edges.hi - edges.lo)
-        sender, receiver = (ends.astype(np.int32) for ends in np.divmod(pairs, routing.ranks))
-        far = fabric.box[sender] != fabric.box[receiver]
-        sends, receives = (np.where(far, end, np.int32(-1)) for end in (sender, receiver))
-        pieces = relieved(fabric, Pieces(sender, receiver, sends, receives, amounts), least)[1]
-        plans.append(
-            _over_paths(fabric.topology, routing, edges, paths_of(fabric, pieces), unit, bound, "two level", parts)
-        )
-        if plans[-1].gap < _CLOSE:
-            break
-    return plans
-
-
-def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
-    """Return the plan in which the source sends a separate copy to each target, as in an alltoallv."""
+    # a separate copy for each target, as in an alltoallv
     plan = plan_amounts(topology, routing.without_copies())
     shard, source = routing.shard, routing.source
     away = routing.targets != source[shard]
@@ -209,7 +178,29 @@ def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> Dispatch
     edges = edges._replace(hi=edges.hi * parts)
     paths = plan.paths()
     paths = replace(paths, amount=paths.amount * chunk)
-    return _over_paths(topology, routing, edges, paths, 1, bound, "no copies", parts)
+    plans = [_over_paths(topology, routing, edges, paths, 1, bound, "no copies", parts)]
+    if fabric is None:
+        plans += _tree_plans(topology, routing, bound)
+    else:
+        # undivided tokens and, if their plan is not close to the bound, divided tokens
+        unit = int(np.gcd.reduce(routing.amount))
+        for parts in (1, _TOKEN_PARTS):
+            least, fine = bound.time / unit * parts, replace(routing, amount=routing.amount // unit * parts)
+            homes = _homes(fabric, fine, least)
+            edges = _over_rails(fabric, fine, homes, least, np.zeros_like(homes.origin))
+            pairs, pair = np.unique(edges.sender * routing.ranks + edges.receiver, return_inverse=True)
+            amounts = np.zeros(len(pairs), dtype=np.int64)
+            np.add.at(amounts, pair, edges.hi - edges.lo)
+            sender, receiver = (ends.astype(np.int32) for ends in np.divmod(pairs, routing.ranks))
+            far = fabric.box[sender] != fabric.box[receiver]
+            sends, receives = (np.where(far, end, np.int32(-1)) for end in (sender, receiver))
+            pieces = relieved(fabric, Pieces(sender, receiver, sends, receives, amounts), least)[1]
+            plans.append(
+                _over_paths(fabric.topology, routing, edges, paths_of(fabric, pieces), unit, bound, "two level", parts)
+            )
+            if plans[-1].gap < _CLOSE:
+                break
+    return replace(min(plans, key=lambda plan: plan.time), uncopied_time=plans[0].time)
 
 
 def _over_paths(

@@ -213,29 +213,25 @@ class RailFabric:
         """The relays that libraries use, by baseline: "direct", "sender_rail" or "receiver_rail"."""
         far = self.box[:, None] != self.box
         own, other = np.indices(far.shape, dtype=np.int32)
-        relays = {"direct": self._direct()}
-        for rail in RAILS:
-            relay = relays_of(self.topology, rail).astype(np.int32)
-            pair = (own, relay) if rail == "sender" else (relay, other)
-            relays[f"{rail}_rail"] = Relays(*(np.where(far, side, np.int32(-1)) for side in pair))
-        return relays
-
-    def _direct(self) -> Relays:
-        """Return the ranks whose NICs are on the shortest path of each pair of ranks."""
         problem = commodities_of(self.topology, symmetric=False)
         parents, ranks = ShortestPaths(problem).parents, len(self.place)
         ends = np.full((2, len(self.topology.links)), -1, dtype=np.int32)
         for rank in range(ranks if self.boxes > 1 else 0):
             ends[0, self.nic_links[0][rank][0]] = ends[1, self.nic_links[1][rank][-1]] = rank
-        relays = np.full((2, ranks * ranks), -1, dtype=np.int32)
+        between = np.full((2, ranks * ranks), -1, dtype=np.int32)
         source, node = (index.ravel() for index in np.indices((ranks, ranks)))
         while (left := np.flatnonzero(node != source)).size:
             link = parents[source[left], node[left]]
             for side in (0, 1):
                 rank_there = ends[side, problem.link_ids[link]]
-                relays[side, left] = np.where(rank_there >= 0, rank_there, relays[side, left])
+                between[side, left] = np.where(rank_there >= 0, rank_there, between[side, left])
             node[left] = problem.src[link]
-        return Relays(*relays.reshape(2, ranks, ranks))
+        relays = {"direct": Relays(*between.reshape(2, ranks, ranks))}
+        for rail in RAILS:
+            relay = relays_of(self.topology, rail).astype(np.int32)
+            pair = (own, relay) if rail == "sender" else (relay, other)
+            relays[f"{rail}_rail"] = Relays(*(np.where(far, side, np.int32(-1)) for side in pair))
+        return relays
 
 
 def _classes_of(widths: Amounts) -> Classes:
