@@ -336,7 +336,12 @@ def _prices(
         for link, (head, tail) in enumerate(ends):
             if head in inside and tail not in inside:
                 price[link] += weight
-    worth = _switches(certificate.get(f"{part}_switches"), index, topology.compute_count)
+    stated = certificate.get(f"{part}_switches")
+    if not isinstance(stated, dict):
+        raise _failure("no switches")
+    worth = {index.get(name, -1): _rational(value) for name, value in stated.items()}
+    if any(node < topology.compute_count or value < 0 for node, value in worth.items()):
+        raise _failure("weights of nodes that are not switches, or weights below 0")
     for link, (head, tail) in enumerate(ends):
         price[link] += worth.get(head, 0) - worth.get(tail, 0)
     return price
@@ -351,15 +356,6 @@ def _cuts(cuts: object, index: Mapping[str, int], ranks: int) -> Iterator[tuple[
         if weight < 0 or len(inside) < len(names) or not any(node < ranks for node in inside):
             raise _failure(f"a cut of weight {weight} around {sorted(names)}")
         yield inside, weight
-
-
-def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, Fraction]:
-    if not isinstance(worth, dict):
-        raise _failure("no switches")
-    weights = {index.get(name, -1): _rational(value) for name, value in worth.items()}
-    if any(node < ranks or value < 0 for node, value in weights.items()):
-        raise _failure("weights of nodes that are not switches, or weights below 0")
-    return weights
 
 
 MAX_TREES = 2**14

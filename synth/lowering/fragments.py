@@ -231,31 +231,21 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
         placement.current[receiver, chunk] = target
     turn = np.zeros(len(first), dtype=np.int64)
     if exchanged:
-        turn = _turns(connection[row[first]], count, sent, received)
+        # each fragment's index within its connection; -1 for all if a cell would be overwritten before it is sent
+        of_row = connection[row[first]]
+        starts = np.flatnonzero(np.diff(of_row, prepend=-1))
+        turns = np.arange(len(of_row)) - np.repeat(starts, np.diff(starts, append=len(of_row)))
+        of_cell = np.repeat(turns, count)
+        cells, index = np.unique(sent, return_inverse=True)
+        last_sent = np.zeros(len(cells), dtype=np.int64)
+        np.maximum.at(last_sent, index, of_cell)
+        position = np.minimum(np.searchsorted(cells, received), len(cells) - 1)
+        early = (cells[position] == received) & (last_sent[position] > of_cell)
+        turn = np.full_like(turns, -1) if early.any() else turns
     of_messages = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
     columns: list[NDArray[Any]] = [column[row[first]] for column in of_messages]
     columns += [source[first], operand[first], target[first], count, np.full(len(first), exchanged), turn]
     return [column.astype(np.int32, copy=False) for column in columns]
-
-
-def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
-    """Return each fragment's index within its connection; -1 for all if a cell would be overwritten before it is sent.
-
-    Args:
-        connection: The connection of each fragment.
-        count: Number of chunks in each fragment.
-        sent: The sender's cell for each chunk of each fragment.
-        received: The receiver's cell for each chunk of each fragment.
-    """
-    starts = np.flatnonzero(np.diff(connection, prepend=-1))
-    turn = np.arange(len(connection)) - np.repeat(starts, np.diff(starts, append=len(connection)))
-    of_cell = np.repeat(turn, count)
-    cells, index = np.unique(sent, return_inverse=True)
-    last_sent = np.zeros(len(cells), dtype=np.int64)
-    np.maximum.at(last_sent, index, of_cell)
-    position = np.minimum(np.searchsorted(cells, received), len(cells) - 1)
-    early = (cells[position] == received) & (last_sent[position] > of_cell)
-    return np.full_like(turn, -1) if early.any() else turn
 
 
 def contiguous_runs(columns: tuple[Codes | Column, ...], longest: int) -> tuple[Column, Column]:

@@ -20,7 +20,6 @@ from chorale.synth.lowering.messages import (
 from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
 from chorale.synth.lowering.rank_programs import (
     UNBOUNDED,
-    Grouping,
     hanging_blocks,
     ops_of_ranks,
     rank_program,
@@ -207,7 +206,7 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -
     # The operations that add packets always store the sum.
     stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
     bodies = [
-        rank_program(placement, ops, rank, Grouping(max_blocks, options.fuse, stores_sums))
+        rank_program(placement, ops, rank, max_blocks, options.fuse, stores_sums)
         for rank, ops in enumerate(ops_of_ranks(fragments, placement, cuts.longest, sends_first=options.fuse))
     ]
     plan = WHOLE_CHUNKS

@@ -290,22 +290,16 @@ def _pairs_of_directions(keys: list[Key], order: list[int]) -> list[tuple[int, i
     return pairs
 
 
-class Grouping(NamedTuple):
-    """Options for fusing instructions and grouping them into blocks; see `assign_blocks` and `fuse_ops`."""
-
-    max_blocks: int
-    fuse: bool
-    stores_sums: bool
-
-
-def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: Grouping) -> RankProgram:
+def rank_program(
+    placement: Placement, ops: UnscheduledOps, rank: int, max_blocks: int, fuse: bool, stores_sums: bool
+) -> RankProgram:
     """Fuse the instructions `ops` of `rank`, distribute them over thread blocks, and return the rank's program."""
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
-    if grouping.fuse:
+    if fuse:
         layout = placement.shape.layout(rank, scratch)
         result = placement.result_cells(rank, layout)
-        ops, joins = fuse_ops(ops, *_cells(ops, layout), result, stores_sums=grouping.stores_sums)
+        ops, joins = fuse_ops(ops, *_cells(ops, layout), result, stores_sums=stores_sums)
         # Renumber the scratch chunks that are still used, without gaps.
         reads = READS_SRC[ops.op] & (ops.src >> SHIFT == _SCRATCH)
         writes = WRITES_DST[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
@@ -317,7 +311,7 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
         src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
         src = np.where(READS_SRC[ops.op], src, dst)
         ops = ops._replace(src=src, dst=np.where(WRITES_DST[ops.op], dst, src))
-    blocks = assign_blocks(ops, grouping.max_blocks, joins)
+    blocks = assign_blocks(ops, max_blocks, joins)
     if not len(blocks.channel):
         # Runtimes cannot launch a rank that has no blocks.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))

@@ -55,24 +55,7 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     if options.protocol != "Simple" or options.reads or options.pipeline_bytes:
         rule = "plans in which a switch adds need protocol Simple, without reads and pipelines"
         raise InvalidInput(rule, "one of them", "leave them out")
-    roots = _roots(schedule)
-    ranks = schedule.topology.compute_count
-    blocks = max(options.block_group, -(-(ranks - 1) // MAX_BLOCK_CHANNELS))
-    bodies = tuple(
-        _rank(rank, ranks, blocks, np.flatnonzero(roots == rank), len(roots), options) for rank in range(ranks)
-    )
-    last = bounded_bytes(options.max_bytes, len(roots), 0)
-    name = f"{schedule.collective.name.value} {schedule.method} {schedule.topology.spec}"
-    return ExecutionPlan(
-        name[:LONGEST_NAME], schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id
-    )
-
-
-def _roots(schedule: Schedule) -> Numbers:
-    """Return, as int64[chunks], the rank that receives each chunk's sum from the switch.
-
-    Raises InvalidInput unless all trees are stars around one switch.
-    """
+    # the rank that receives each chunk's sum from the switch
     ranks, moved, links = schedule.topology.compute_count, schedule.transfers, schedule.topology.links
     source = schedule.routes.sources(links)[moved.route].astype(np.int64)
     target = schedule.routes.destinations(links)[moved.route].astype(np.int64)
@@ -100,7 +83,15 @@ def _roots(schedule: Schedule) -> Numbers:
     roots = np.zeros(chunks, dtype=np.int64)
     for row in np.flatnonzero(adds & (source >= ranks)).tolist():
         roots[low[row] : high[row]] = target[row]
-    return roots
+    blocks = max(options.block_group, -(-(ranks - 1) // MAX_BLOCK_CHANNELS))
+    bodies = tuple(
+        _rank(rank, ranks, blocks, np.flatnonzero(roots == rank), len(roots), options) for rank in range(ranks)
+    )
+    last = bounded_bytes(options.max_bytes, len(roots), 0)
+    name = f"{schedule.collective.name.value} {schedule.method} {schedule.topology.spec}"
+    return ExecutionPlan(
+        name[:LONGEST_NAME], schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id
+    )
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
@@ -150,35 +141,20 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
     link_of[origin] = np.arange(len(origin))
     routes = Routes(schedule.routes.offsets, link_of[schedule.routes.link_ids])
     rows = schedule.transfers
-    pairs = np.stack([rows.step.astype(np.int64), _levels(schedule)])
-    _, step = np.unique(pairs, axis=1, return_inverse=True)
-    step = step.reshape(-1)
-    order = np.argsort(step, kind="stable")
-    steps = int(step.max(initial=-1)) + 1
-    bounds = ColumnBounds(steps, len(routes), topology.compute_count, schedule.chunks_per_shard)
-    columns = [step, *rows.columns[1:]]
-    return ProcessSchedule(
-        process_network(topology), schedule.collective, schedule.kind, steps, schedule.chunks_per_shard,
-        bounds.pack([column[order] for column in columns]), routes, schedule.method, schedule.parameters,
-        trees_per_root=schedule.trees_per_root, rank_count=topology.compute_count, switches=switches,
-    )  # fmt: skip
-
-
-def _levels(schedule: Schedule) -> NDArray[np.int64]:
-    """Return, for each row, through how many switches its chunks have already passed in the same step."""
+    # for each row, through how many switches its chunks have already passed in the same step
     rows, ranks = schedule.transfers, schedule.topology.compute_count
     src, dst = schedule.src.tolist(), schedule.dst.tolist()
-    step, shard, low, high, adds = (
+    when, shard, low, high, adds = (
         column.tolist() for column in (rows.step, rows.shard, rows.lo, rows.hi, rows.reduce)
     )
     into: dict[tuple[int, int, int], list[int]] = {}
     for row, node in enumerate(dst):
         if node >= ranks:
-            into.setdefault((step[row], shard[row], node), []).append(row)
+            into.setdefault((when[row], shard[row], node), []).append(row)
     feeders = {
         row: [
             other
-            for other in into.get((step[row], shard[row], node), ())
+            for other in into.get((when[row], shard[row], node), ())
             if low[other] < high[row] and low[row] < high[other] and adds[other] >= adds[row]
         ]
         for row, node in enumerate(src)
@@ -191,7 +167,18 @@ def _levels(schedule: Schedule) -> NDArray[np.int64]:
             break
         for row, level in deeper.items():
             levels[row] = level
-    return np.array(levels, dtype=np.int64)
+    pairs = np.stack([rows.step.astype(np.int64), np.array(levels, dtype=np.int64)])
+    _, step = np.unique(pairs, axis=1, return_inverse=True)
+    step = step.reshape(-1)
+    order = np.argsort(step, kind="stable")
+    steps = int(step.max(initial=-1)) + 1
+    bounds = ColumnBounds(steps, len(routes), topology.compute_count, schedule.chunks_per_shard)
+    columns = [step, *rows.columns[1:]]
+    return ProcessSchedule(
+        process_network(topology), schedule.collective, schedule.kind, steps, schedule.chunks_per_shard,
+        bounds.pack([column[order] for column in columns]), routes, schedule.method, schedule.parameters,
+        trees_per_root=schedule.trees_per_root, rank_count=topology.compute_count, switches=switches,
+    )  # fmt: skip
 
 
 def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> ChannelMessages:

@@ -6,7 +6,6 @@ for the check, as [`programs.cpp`](../kernels/cpp/programs.cpp) explains.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, product
@@ -115,7 +114,23 @@ def flatten(program: Program) -> FlatProgram:
     first_cell = [0, *accumulate(layout_of(program, rank).cells for rank in range(len(ranks)))]
     lengths = np.concatenate([columns.lengths for columns in ranks])
     first = ends_of(lengths)
-    items, waits = _instructions(program, first, first_block, first_cell)
+    items = np.full((int(first[-1]) + 1, 6), -1, dtype=np.int64)
+    parts = [np.zeros((0, 2), dtype=np.int64)]
+    low, waits_before = 0, 0
+    for rank, body in enumerate(program.ranks):
+        columns, layout = body.columns, layout_of(program, rank)
+        bases = first_cell[rank] + np.array([layout.base(buffer) for buffer in BUFFERS])
+        rows = items[low : low + len(columns.op)]
+        rows[:, FLAGS] = _FLAGS[columns.op]
+        rows[:, SRC] = bases[columns.src_buffer] + columns.src_offset
+        rows[:, DST] = bases[columns.dst_buffer] + columns.dst_offset
+        rows[:, COUNT] = columns.count
+        rows[:, FIRST_WAIT] = waits_before + columns.first_wait[:-1]
+        other = first_block[rank] + columns.wait_block
+        parts.append(np.stack([first[other] + columns.wait_step, other], axis=1))
+        low, waits_before = low + len(rows), waits_before + len(other)
+    items[-1] = (0, 0, 0, 0, -1, waits_before)
+    waits = np.concatenate(parts)
     waited = np.unique(waits[:, 0])
     items[waited, SAVED] = np.arange(len(waited))
     blocks = np.full((len(lengths) + 1, 5), -1, dtype=np.int64)
@@ -145,29 +160,6 @@ def flatten(program: Program) -> FlatProgram:
     sender = np.searchsorted(first, sends, side="right") - 1
     np.maximum.at(longest, blocks[sender, OUTGOING], items[sends, COUNT])
     return FlatProgram(Code(items, waits, blocks, np.ascontiguousarray(neighbours)), first_block, first_cell, longest)
-
-
-def _instructions(
-    program: Program, first: Integers, first_block: Sequence[int], first_cell: Sequence[int]
-) -> tuple[Integers, Integers]:
-    """Return the arrays `items` and `waits` of `Code`. `first`: number of each block's first instruction."""
-    items = np.full((int(first[-1]) + 1, 6), -1, dtype=np.int64)
-    waits = [np.zeros((0, 2), dtype=np.int64)]
-    low, waits_before = 0, 0
-    for rank, body in enumerate(program.ranks):
-        columns, layout = body.columns, layout_of(program, rank)
-        bases = first_cell[rank] + np.array([layout.base(buffer) for buffer in BUFFERS])
-        rows = items[low : low + len(columns.op)]
-        rows[:, FLAGS] = _FLAGS[columns.op]
-        rows[:, SRC] = bases[columns.src_buffer] + columns.src_offset
-        rows[:, DST] = bases[columns.dst_buffer] + columns.dst_offset
-        rows[:, COUNT] = columns.count
-        rows[:, FIRST_WAIT] = waits_before + columns.first_wait[:-1]
-        other = first_block[rank] + columns.wait_block
-        waits.append(np.stack([first[other] + columns.wait_step, other], axis=1))
-        low, waits_before = low + len(rows), waits_before + len(other)
-    items[-1] = (0, 0, 0, 0, -1, waits_before)
-    return items, np.concatenate(waits)
 
 
 NO_CLOCKS, CLOCKS_OF_A_RANK, CLOCKS_OF_ALL_RANKS = range(3)

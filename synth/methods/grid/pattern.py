@@ -169,11 +169,6 @@ class PairRoutes:
     first: NDArray[np.int64]
     second: NDArray[np.int64]
 
-    @property
-    def splits(self) -> bool:
-        """Whether a message of any pair of ranks is divided between two routes."""
-        return bool((self.second >= 0).any())
-
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (first, second) route of each given pair. All pairs must be in `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
@@ -330,11 +325,8 @@ class CollectivePattern:
     @cached_property
     def _units(self) -> int:
         """Number of equal parts of a subcollective's data: pieces, or half pieces if messages use two routes."""
-        return self._pieces * (2 if self._pairs.splits else 1)
-
-    @cached_property
-    def _pieces(self) -> int:
-        return lcm(*{part.pieces for step in self._steps for part in self._at(step)})
+        pieces = lcm(*{part.pieces for step in self._steps for part in self._at(step)})
+        return pieces * (2 if (self._pairs.second >= 0).any() else 1)
 
     def _at(self, step: int) -> Iterator[SendStep]:
         return (part for _, part in self._numbered(step))

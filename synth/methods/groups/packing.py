@@ -312,7 +312,29 @@ def time_together(topology: Topology, loads: Iterable[GroupLoads]) -> Fraction:
 def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int) -> GroupSchedule:
     group = packing.groups[number]
     network = network_of_group(topology, group)
-    schedule = _schedule(network, packing, number, chunks)
+    topology, group = network.topology, packing.groups[number]
+    numbers: dict[tuple[int, ...], int] = {}
+    parts: list[tuple[Column, ...]] = []
+    for index, commodity in enumerate(packing.commodities):
+        if commodity.group != number:
+            continue
+        first = 0
+        for way, count in zip(packing.ways[index], counts_of(packing, index, chunks), strict=True):
+            if count:
+                route = np.array([numbers.setdefault(path, len(numbers)) for path in way.paths], dtype=np.int64)
+                shards = _shards(group, commodity.root, way, (first, first + count), chunks)
+                parts += [np.broadcast_arrays(way.depth, route, *each, way.reduces) for each in shards]
+            first += count
+    table = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.lexsort(table[4::-1])
+    ranks, steps = topology.compute_count, 1 + int(table[0].max())
+    bounds = ColumnBounds(steps, len(numbers), ranks * ranks if group.collective.is_alltoall else ranks, chunks)
+    seen = network.link.tolist()
+    paths = ([seen[link] for link in path] for path in numbers)
+    schedule = Schedule(
+        topology, group.collective, "pipelined", steps, chunks, bounds.pack([column[order] for column in table]),
+        Routes.of_paths(paths), "groups", {"group": group.name},
+    )  # fmt: skip
     rows, routes = schedule.transfers, schedule.routes
     moved = np.zeros(len(routes), dtype=np.int64)
     np.add.at(moved, rows.route, rows.hi.astype(np.int64) - rows.lo)
@@ -321,33 +343,6 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
     return GroupSchedule(
         group, network, verify(schedule), GroupLoads(group.amount * schedule.chunk_part, loads[network.link])
     )
-
-
-def _schedule(network: GroupNetwork, packing: GroupPacking, number: int, chunks: int) -> Schedule:
-    """Return the schedule of group `number`, in indivisible chunks. Only the group's members are its ranks."""
-    topology, group = network.topology, packing.groups[number]
-    routes: dict[tuple[int, ...], int] = {}
-    parts: list[tuple[Column, ...]] = []
-    for index, commodity in enumerate(packing.commodities):
-        if commodity.group != number:
-            continue
-        first = 0
-        for way, count in zip(packing.ways[index], counts_of(packing, index, chunks), strict=True):
-            if count:
-                route = np.array([routes.setdefault(path, len(routes)) for path in way.paths], dtype=np.int64)
-                shards = _shards(group, commodity.root, way, (first, first + count), chunks)
-                parts += [np.broadcast_arrays(way.depth, route, *each, way.reduces) for each in shards]
-            first += count
-    table = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.lexsort(table[4::-1])
-    ranks, steps = topology.compute_count, 1 + int(table[0].max())
-    bounds = ColumnBounds(steps, len(routes), ranks * ranks if group.collective.is_alltoall else ranks, chunks)
-    seen = network.link.tolist()
-    paths = ([seen[link] for link in path] for path in routes)
-    return Schedule(
-        topology, group.collective, "pipelined", steps, chunks, bounds.pack([column[order] for column in table]),
-        Routes.of_paths(paths), "groups", {"group": group.name},
-    )  # fmt: skip
 
 
 def _shards(

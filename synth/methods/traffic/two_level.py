@@ -126,29 +126,22 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
         pieces = pieces_over(sent, *fabric.usual[method])
     took = best * counts.chunk
     if took > bound.time * (1 + _WEAK) and len(sent) * len(fabric.topology.links) <= _MOST_CELLS:
-        bound = max(bound, _price_bound(fabric, matrix, pieces, best), key=lambda each: each.time)
+        # Price the lanes and NICs that stay busy for longer than a limit just below the time that is reached.
+        topology, limit = fabric.topology, best * (1 - 2 * _WEAK)
+        loads = fabric.tables(fabric.loads_of(*_relieved(fabric, pieces, limit)))
+        prices = np.zeros(len(topology.links))
+        links = [*fabric.lane_links.reshape(len(loads) - 2 * (fabric.boxes > 1), -1), *fabric.narrowest]
+        widths = [*fabric.lanes.reshape(len(links) - len(fabric.narrowest), -1), *fabric.nics]
+        for ids, load, width in zip(links, loads, widths, strict=False):
+            np.maximum.at(prices, ids, load / np.maximum(width * float(limit / fabric.scale), 1e-9) - 1)
+        problem = commodities_of(topology, symmetric=False)
+        of_links, bounds = prices[problem.link_ids], []
+        for whole in (integer_prices(of_links), (of_links > of_links.max() / 2).astype(np.int64)):
+            spread = np.zeros(len(prices), dtype=np.int64)
+            spread[problem.link_ids] = whole
+            bounds.append(PriceBound(proven_time(problem, matrix.sent, whole), spread))
+        bound = max(bound, max(bounds, key=lambda each: each.time), key=lambda each: each.time)
     return RailPlan(fabric.topology, matrix, counts, took, took, bound, method.replace("_", " "), fabric, pieces)
-
-
-def _price_bound(fabric: RailFabric, matrix: TrafficMatrix, pieces: Pieces, time: Fraction) -> PriceBound:
-    """Return the bound from prices of the lanes and NICs that stay busy for longer than a limit just below `time`.
-
-    When no more pieces can be moved, no piece has a path that costs less than its current one.
-    """
-    topology, limit = fabric.topology, time * (1 - 2 * _WEAK)
-    loads = fabric.tables(fabric.loads_of(*_relieved(fabric, pieces, limit)))
-    prices = np.zeros(len(topology.links))
-    links = [*fabric.lane_links.reshape(len(loads) - 2 * (fabric.boxes > 1), -1), *fabric.narrowest]
-    widths = [*fabric.lanes.reshape(len(links) - len(fabric.narrowest), -1), *fabric.nics]
-    for ids, load, width in zip(links, loads, widths, strict=False):
-        np.maximum.at(prices, ids, load / np.maximum(width * float(limit / fabric.scale), 1e-9) - 1)
-    problem = commodities_of(topology, symmetric=False)
-    of_links, bounds = prices[problem.link_ids], []
-    for whole in (integer_prices(of_links), (of_links > of_links.max() / 2).astype(np.int64)):
-        spread = np.zeros(len(prices), dtype=np.int64)
-        spread[problem.link_ids] = whole
-        bounds.append(PriceBound(proven_time(problem, matrix.sent, whole), spread))
-    return max(bounds, key=lambda each: each.time)
 
 
 def pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:

@@ -73,11 +73,6 @@ class Action(StrEnum):
         return self.value.endswith("pkt")
 
     @property
-    def takes_packets(self) -> bool:
-        """Whether the operation waits for packets."""
-        return self.packets and self not in _WRITING_PACKETS
-
-    @property
     def signals(self) -> bool:
         return self in _SIGNALLING
 
