@@ -158,7 +158,7 @@ class TuningResult(Methods, Shown, TuneReport):
     def study(self) -> Study:
         """Return the search's Optuna study. Raises CheckFailed if Optuna chose no trial."""
         if self._study is None:
-            way_out = "start it anew, or with more trials"
+            way_out = "start the campaign again, or with more trials"
             raise CheckFailed("the launch {} has no study, because it has no trials", self.name, way_out)
         return self._study
 

@@ -188,7 +188,7 @@ def synthesize(
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
     (8, '15/8')
     """
-    options = options_of(Options, "a parameter must be an option of methods", **parameters)
+    options = options_of(Options, "every parameter must be an option of a method", **parameters)
     name = method_named(method).name
     request = ScheduleRequest(topology(network), parse_collective(collective, root), name, options)
     return DesignedSchedule.of(verified_schedule(request, executor, progress))
@@ -254,7 +254,7 @@ def lower(schedule: SomeSchedule, target: str = "msccl-xml", **options: Any) -> 
     verified = _verified(schedule)
     name = target_named(target).name
     options.setdefault("in_place", is_in_place_by_default(verified.schedule.collective, name))
-    lowering = options_of(LoweringOptions, "a lowering option must exist", target=name, **options)
+    lowering = options_of(LoweringOptions, "every lowering option must have a known name", target=name, **options)
     return CheckedProgram.of(build_program(verified, lowering), topology=verified.schedule.topology)
 
 

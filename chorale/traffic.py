@@ -109,7 +109,7 @@ class AllToAllPlan:
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"
-            raise InvalidInput(rule, self.plan.topology.spec, "take the transfers of schedule()")
+            raise InvalidInput(rule, self.plan.topology.spec, "use the transfers of schedule()")
         return self.plan.pieces
 
     def schedule(self) -> DesignedSchedule:

@@ -107,8 +107,8 @@ class StoreExchange:
         self._turn += 1
         if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
             ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
-            rule = f"all ranks of a group must take part within {self._limit_s} s"
-            raise Unavailable(rule, f"no word from ranks {ranks} of the group", "see what these do")
+            rule = f"all ranks of a group must connect within {self._limit_s} s"
+            raise Unavailable(rule, f"no message from ranks {ranks} of the group", "check what these ranks do")
         values = [json.loads(self._store.get(key)) for key in keys]
         errors = [f"rank {rank} of the group: {each['error']}" for rank, each in enumerate(values) if "error" in each]
         if errors:

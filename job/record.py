@@ -102,7 +102,7 @@ def parse_record(data: bytes) -> Record:
         ranks = require_ranks(_whole(document["ranks"], 1))
         parts = [Record(ranks, {_key(call, ranks): _count(call)}) for call in document["calls"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        rule = f"a record must be what {FORMAT} describes"
+        rule = f"a record must have the {FORMAT} format"
         raise InvalidInput(rule, fault_in(error), "record the job again: chorale record") from error
     return merge([Record(ranks, {}), *parts])
 

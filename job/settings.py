@@ -55,7 +55,7 @@ class JobSettings:
         flags = {name: environment.get(name) or "0" for name in ("CHORALE_STRICT", "CHORALE_PLAN_WIDE_SUMS")}
         for name, flag in flags.items():
             if flag not in ("0", "1"):
-                raise InvalidInput(f"{name} must be 0 or 1", flag, "set one of them, or none")
+                raise InvalidInput(f"{name} must be 0 or 1", flag, "set one of them, or unset it")
         transport = environment.get("CHORALE_TRANSPORT") or "auto"
         if transport not in TRANSPORTS:
             raise InvalidInput("unknown CHORALE_TRANSPORT '{}'", transport, f"choose from {', '.join(TRANSPORTS)}")
@@ -68,11 +68,11 @@ class JobSettings:
             seconds = -1.0
         if not 0 <= seconds <= 3600:
             rule = "CHORALE_RELOAD must be a number of seconds from 0 (never) to 3600"
-            raise InvalidInput(rule, text, "set such a number, or none for 1")
+            raise InvalidInput(rule, text, "set such a number, or unset it for 1 s")
         plan_bytes = environment.get("CHORALE_PLAN_BYTES") or str(_PLAN_BYTES)
         if not plan_bytes.isdecimal() or not 0 < int(plan_bytes) < 2**40:
             raise InvalidInput(
-                "CHORALE_PLAN_BYTES must be a number of bytes", plan_bytes, "set one, or none for 64 MiB"
+                "CHORALE_PLAN_BYTES must be a number of bytes", plan_bytes, "set one, or unset it for 64 MiB"
             )
         return JobSettings(
             Path(table) if table else None,

@@ -51,7 +51,7 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
                     spent = 0.0 if total["own"] is None else total["own"]["cost_us"]
                     total["own"] = row["own"] | {"cost_us": spent + row["own"]["cost_us"]}
     except (KeyError, TypeError, ValueError) as error:
-        rule = f"a report of the tuner must be what {REPORT_FORMAT} describes"
+        rule = f"a report of the tuner must have the {REPORT_FORMAT} format"
         raise InvalidInput(rule, f"{path}: {fault_in(error)}", "run the job again") from error
     return list(rows.values())
 

@@ -97,7 +97,7 @@ def require_signature(data: bytes, key: bytes) -> None:
     if not hmac.compare_digest(signed, signature(digest.decode(errors="replace"), key).encode()):
         rule = "the tuning table is not signed with the key of CHORALE_TABLE_KEY: {}"
         value = "it has the signature of another key" if signed else "it has no signature"
-        raise InvalidInput(rule, value, "sign it where the key is: chorale table write --sign")
+        raise InvalidInput(rule, value, "sign it on a machine that has the key: chorale table write --sign")
 
 
 def file_digest(path: Path) -> str | None:

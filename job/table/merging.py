@@ -119,7 +119,7 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     way_out = "merge tables of one job only"
     ranks = sorted({table.ranks for table in tables})
     if len(ranks) > 1:
-        raise InvalidInput("the tables are for different ranks: {}", f"{', '.join(map(str, ranks))} ranks", way_out)
+        raise InvalidInput("the tables differ in their rank counts: {}", f"{', '.join(map(str, ranks))} ranks", way_out)
     known = {table.topology.get("id"): table.topology for table in tables if table.topology}
     if len(known) > 1:
         specs = ", ".join(str(topology.get("spec")) for topology in known.values())

@@ -80,9 +80,9 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
         yield "words", f"words for {len(program.words)} ranks, of {len(words)}"
     for rank, (new, old) in enumerate(zip(words, program.words, strict=False)):
         if new != old:
-            yield "words", f"rank {rank}: the words for the engine are not those of the text"
+            yield "words", f"rank {rank}: the encoding for the engine differs from the text"
     if program.order_of_additions not in (None, additions_document(found)):
-        yield "order", "its sums are not added in the order that the table says"
+        yield "order", "it does not add in the order that the table states"
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:

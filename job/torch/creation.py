@@ -196,9 +196,9 @@ def device_transport(
     missing = [str(rank) for rank, fact in enumerate(facts) if not fact]
     hosts, obstacle = len({host for host, *_ in filter(None, facts)}), ""
     if missing:
-        obstacle = f"no NVIDIA GPU that reaches the others of its host at ranks {', '.join(missing)}"
+        obstacle = f"no NVIDIA GPU that can access its host's others at ranks {', '.join(missing)}"
     elif hosts > 1:
-        obstacle = f"its ranks are on {hosts} hosts, and plans need memory that all GPUs reach; give the table programs"
+        obstacle = f"its ranks are on {hosts} hosts, but plans need memory that all GPUs can access; add programs"
     elif sharing > 1 and os.environ.get(OVERLAPPING) != "1":
         obstacle = f"ranks share a GPU; set {OVERLAPPING}=1"
     if obstacle:
@@ -229,7 +229,7 @@ def device_transport(
     for rank, (other,) in enumerate(member.exchange(f"ready-{name}")([reason])):
         if other:
             if member.rank == 0:
-                sys.stderr.write(f"chorale: no plans run on a group of the job, of which rank {rank} says: {other}\n")
+                sys.stderr.write(f"chorale: no plans run on a group of the job; its rank {rank} reports: {other}\n")
             return Fallback.PLAN
     return transport or Fallback.PLAN
 

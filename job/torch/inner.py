@@ -267,7 +267,7 @@ def _split_group(
     positions = [rank for ranks in split_ranks or () for rank in ranks]
     members = dist.get_process_group_ranks(parent)
     if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(range(len(members))):
-        rule = f"split_ranks must be lists of ranks below {len(members)}, each rank in one of them at most"
+        rule = f"split_ranks must be lists of ranks below {len(members)}, each rank in at most one of them"
         raise ValueError(f"{rule}; got {split_ranks}")
     chosen = [ranks for ranks in split_ranks or () if parent.getRank() in ranks]
     if not chosen:

@@ -169,7 +169,7 @@ class TableReload:
         if self._group.rank == 0:
             store.set(f"{prefix}/decision", json.dumps(self._decision(prefix)))
         if wait_for_keys(store, [f"{prefix}/decision"], 2 * self._group.limit_s, self._thread.is_over):
-            self._fail("rank 0 of the group did not say what was decided")
+            self._fail("rank 0 of the group did not send its decision")
             return
         decision = json.loads(store.get(f"{prefix}/decision"))
         with self._changed:
@@ -215,7 +215,7 @@ class TableReload:
         keys = [f"{prefix}/ready/{rank}" for rank in range(len(self._group.members))]
         if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._thread.is_over):
             ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
-            return {"keep": f"no word from ranks {ranks} of the group"}
+            return {"keep": f"no message from ranks {ranks} of the group"}
         messages = [json.loads(self._group.store.get(key)) for key in keys]
         errors = [f"rank {rank}: {message['error']}" for rank, message in enumerate(messages) if "error" in message]
         return {"keep": errors[0]} if errors else {"switch_at": max(message["hold"] for message in messages)}

@@ -55,7 +55,7 @@ def validate_request(
     if request.has_plans and not plans:
         return FailureKind.REJECTED, "this runner executes no plans of MSCCL++: use the local runner"
     if any(program.switches for program in request.without_plans.values()) and not switches:
-        return FailureKind.REJECTED, "this runner has no processes for switches that act: use the local runner"
+        return FailureKind.REJECTED, "this runner cannot emulate switches that add or multicast: use the local runner"
     if request.has_plans and request.trace:
         return FailureKind.REJECTED, "plans are executed without traces: leave these out"
     if any(isinstance(program, LibraryCall) for program in request.programs.values()) and not settings:
@@ -87,4 +87,4 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
             yield f"program {name}: {violation.message}"
         for size_bytes in request.sizes_bytes:
             if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
-                yield f"program {name} serves {program.min_bytes} to {program.max_bytes} bytes, not {size_bytes}"
+                yield f"program {name} is for {program.min_bytes} to {program.max_bytes} bytes, not {size_bytes}"

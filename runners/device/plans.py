@@ -185,7 +185,7 @@ class GroupPlans:
         told = "; ".join(
             f"block {block} step {step} {why}" for name, block, step, why in blocked if name == blocked[0][0]
         )
-        return f"plan {blocked[0][0][:12]} on rank {self._rank} of the group was given up: {told}" if blocked else None
+        return f"plan {blocked[0][0][:12]} on rank {self._rank} of the group timed out: {told}" if blocked else None
 
     def _place(self, plan: ExecutionPlan, shape: PlanBuffers, piece: int, first: int) -> _Placed:
         words = encode_plan(plan, self._rank)
@@ -234,7 +234,7 @@ class GroupPlans:
     def _bind(self, key: tuple[Any, ...], placed: _Placed, sizes: _Sizes, homes: tuple[_Home, _Home]) -> _Bound:
         if sizes.piece_bytes > placed.most:
             rule, value = "a plan has memory for pieces of at most {} bytes", f"{placed.most}, not {sizes.piece_bytes}"
-            raise InvalidInput(rule, value, "ask `fits` first, or request memory for larger vectors")
+            raise InvalidInput(rule, value, "call `fits` first, or request memory for larger vectors")
         operation = ReduceOp.SUM if key[3] == ReduceOp.AVG else key[3]
         arithmetic = Arithmetic(DTYPES[key[2]], operation, self._keeps_wide)
         self._device.prepare(arithmetic)

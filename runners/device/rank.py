@@ -174,7 +174,7 @@ def vllm_kernel(most_bytes: int) -> Call:
         result = kernel.custom_all_reduce(source)
         if result is None:
             what = f"{source.nbytes} bytes on {dist.get_world_size()} GPUs"
-            raise Unavailable("vLLM's custom allreduce does not take {}", what, "leave it out of the baselines")
+            raise Unavailable("vLLM's custom allreduce does not support {}", what, "leave it out of the baselines")
         target.copy_(result)
 
     return call

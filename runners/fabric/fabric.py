@@ -304,7 +304,7 @@ class EmulatedFabric:
     def require_links(self) -> None:
         """Raise Unavailable if the process that forwards its packets has ended."""
         if self.is_broken:
-            rule = f"fabric {self.name} has lost the process that carries its packets: {{}}"
+            rule = f"fabric {self.name} has lost the process that forwards its packets: {{}}"
             way_out = f"run `chorale fabric down {self.name}` and bring it up again"
             raise Unavailable(rule, f"process {self.wire_pid} has ended", way_out)
 

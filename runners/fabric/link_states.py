@@ -102,7 +102,7 @@ class KernelLinks:
         self._process.kill()
         _, words = self._process.communicate()
         reason = (words or b"").decode(errors="replace").strip().rsplit("\n", 1)[-1] or "it ended"
-        way_out = "it takes the rights that fabrics take: see `chorale doctor`"
+        way_out = "it needs the same permissions as fabrics: see `chorale doctor`"
         return Unavailable("the process that reads the links has ended: {}", reason, way_out)
 
 

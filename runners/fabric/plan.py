@@ -97,7 +97,7 @@ def plan_fabric(topology: Topology, link_mbps: Fraction, name: str) -> FabricPla
         raise InvalidInput(rule, repr(name), "choose a name such as ring-a")
     if topology.node_count > MAX_NODES:
         rule = f"a fabric must have at most {MAX_NODES} nodes, switches included"
-        raise InvalidInput(rule, topology.node_count, "take a smaller network")
+        raise InvalidInput(rule, topology.node_count, "use a smaller network")
     full = full_bandwidth(topology)
     rates: dict[tuple[int, int], Fraction] = {}  # from node to node, summed over parallel links
     for link in topology.links:

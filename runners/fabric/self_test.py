@@ -121,7 +121,7 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s
             command, input=json.dumps(task), capture_output=True, text=True, check=False, timeout=limit_s
         )
     except subprocess.TimeoutExpired:
-        raise Unavailable(rule, f"no end after {limit_s} s", _WAY_OUT) from None
+        raise Unavailable(rule, f"not finished after {limit_s} s", _WAY_OUT) from None
     if done.returncode != 0:
         raise Unavailable(rule, done.stderr.strip().rpartition("\n")[2], _WAY_OUT)
     return [
@@ -182,8 +182,8 @@ def _tested(fabric: EmulatedFabric, plan: FabricPlan, force: bool) -> EmulatedFa
         rule = f"all links of a fabric together must reach {MIN_EFFICIENCY:.0%} of their rates on this machine"
         reached = f"{efficiency:.0%} at {float(fabric.link_mbps):g} Mbit/s"
         carried = [rate for rate in _RATES_MBPS if rate <= fabric.link_mbps * Fraction(efficiency)]
-        lower = f"--link-mbps {float(carried[-1]):g}, which it carried" if carried else "a lower --link-mbps"
-        raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up anyway")
+        lower = f"--link-mbps {float(carried[-1]):g}, which this machine reached" if carried else "a lower --link-mbps"
+        raise InvalidInput(rule, reached, f"use {lower}, or --force to bring it up anyway")
     return replace(fabric, efficiency=efficiency)
 
 

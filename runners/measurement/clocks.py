@@ -71,7 +71,7 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
         high = min(high, sample.remote_s - sample.sent_s + slack)
     if low > high:
         rule = f"two clocks must keep within {max_drift * 1e6:g} us per second of each other"
-        raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "check whether the clock was set meanwhile")
+        raise CheckFailed(rule, f"bounds apart by {low - high:.3g} s", "check whether the clock was set meanwhile")
     return ClockOffset((low + high) / 2, (high - low) / 2, at_s, max_drift)
 
 

@@ -126,7 +126,7 @@ def mpi_launcher(mpiexec: str) -> MpichLauncher:
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable("mpiexec does not say its version: {}", error, _INSTALL) from error
+        raise Unavailable("mpiexec does not print its version: {}", error, _INSTALL) from error
     text = done.stdout + done.stderr
     if match := re.search(r"\((?:Open MPI|OpenRTE)\) *(\S*)", text):
         return OpenMpiLauncher(match[1])

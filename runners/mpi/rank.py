@@ -79,7 +79,7 @@ def main() -> None:
     world, ranks = MPI.COMM_WORLD, int(sys.argv[1])
     version = " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())
     if ranks != world.size:
-        sys.exit(f"MPI says {world.size} ranks instead of {ranks}: mpiexec must be that of {version}")
+        sys.exit(f"MPI reports {world.size} ranks instead of {ranks}: use the mpiexec of {version}")
     transport, interface, engine, messages, meeting = sys.argv[2:7]
     control = meet_runner(meeting)
 

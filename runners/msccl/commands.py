@@ -227,9 +227,9 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
         return f"its elements cannot be cut into {program.chunks} chunks"
     most = program.max_bytes or target_named(program.target).limits.largest_max_bytes
     if size_bytes < program.min_bytes or (most is not None and size_bytes > most):
-        return f"it serves {program.min_bytes} to {'any number of' if most is None else most} bytes"
+        return f"it is for {program.min_bytes} to {'any number of' if most is None else most} bytes"
     if program.in_place and program.collective.name is CollectiveName.ALLTOALL:
-        return "calls of alltoall are never in place, and it serves no others"
+        return "calls of alltoall are never in place, but the program needs that"
     return None
 
 

@@ -170,13 +170,13 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
     loaded = sum(re.search(runtime.loaded, log) is not None for log in logs)
     if loaded < ranks:
         refused = next((match[1].strip() for log in logs if (match := _REFUSED.search(log))), None)
-        reason = "its log does not say why" if refused is None else refused
-        return f"only {loaded} of {ranks} ranks took the program: {reason}"
+        reason = "the log gives no reason" if refused is None else refused
+        return f"only {loaded} of {ranks} ranks loaded the program: {reason}"
     if runtime.scheduled is None:
         return None
     executed = sorted(len(re.findall(runtime.scheduled, log)) for log in logs)[-ranks:]
     if executed[0] < calls:
-        return f"the log of a rank has {executed[0]} calls that the program executed, of at least {calls}"
+        return f"the log of a rank shows {executed[0]} calls that the program executed, instead of at least {calls}"
     return None
 
 
@@ -189,4 +189,4 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
     if max(apart.values()) > SAME_TIME_TOLERANCE:
         return None
     shown = ", ".join(f"{format_size(size)} {part:.1%}" for size, part in sorted(apart.items()))
-    return f"its times are the library's at every size (apart by {shown}), and its log does not list calls"
+    return f"its times equal the library's at every size (they differ by {shown}), and its log does not list calls"

@@ -91,4 +91,4 @@ def _result(reference: Any) -> Any:
         raise error.cause from None
     except ray.exceptions.RayError as error:
         rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
-        raise Unavailable(rule, error, "look for a lack of memory on the nodes, or use fewer workers") from error
+        raise Unavailable(rule, error, "check whether nodes run out of memory, or use fewer workers") from error

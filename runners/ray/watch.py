@@ -25,7 +25,7 @@ class ClusterLost(Unavailable):
 
     def __init__(self, value: str) -> None:
         way_out = "start the cluster again, then continue with --resume"
-        super().__init__("the Ray cluster must keep working", value, way_out)
+        super().__init__("the Ray cluster must stay reachable", value, way_out)
 
 
 LossHandler = Callable[[ClusterLost], None]

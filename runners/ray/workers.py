@@ -259,7 +259,7 @@ class RayWorkers:
 
     def _died(self, call: _Call, error: Exception) -> None:
         rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
-        failure = Unavailable(rule, error, "look for a lack of memory on the nodes, or use fewer workers")
+        failure = Unavailable(rule, error, "check whether nodes run out of memory, or use fewer workers")
         if call.measurer is None:  # Ray has already repeated the build
             call.future.set_result(build_failure(failure))
             return

@@ -134,7 +134,7 @@ def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
         if time_us is not None and row.size_bytes > 0:
             if wrong is None:
                 column = "wrong_in_place" if in_place else "wrong_out_of_place"
-                rule = f"line {line}, column {column} of a table of runs must be a number beside a time"
+                rule = f"line {line}, column {column} of a table of runs must be a number next to a time"
                 raise InvalidInput(rule, "an empty cell", "correct the table")
             configuration = RecordedConfiguration(origin, row.buffer_bytes, in_place)
             yield RecordedRun(configuration, row.size_bytes, time_us / 1e6, None if wrong == "N/A" else wrong)

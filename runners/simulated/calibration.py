@@ -159,7 +159,7 @@ class Calibration:
             value = values[name]
             least = 0 if name != "unit_bytes_per_s" else 1e-12
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < 1e30:
-                raise InvalidInput(f"{name} of a calibration must be a number, not negative", repr(value), way_out)
+                raise InvalidInput(f"{name} of a calibration must be a number of at least 0", repr(value), way_out)
         return Calibration(**values)  # type: ignore[arg-type]  # the numbers that count were checked
 
 

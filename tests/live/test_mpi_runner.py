@@ -103,7 +103,7 @@ def test_mpi_has_no_sum_of_short_types(dtype: str, shared: MpiRunner) -> None:
 def test_an_mpiexec_that_is_not_that_of_mpi4py_is_named() -> None:
     """Such a one starts processes that each take themselves for the only rank, as one without any mpiexec does."""
     done = python("-m", "chorale.runners.mpi.rank", "4", code=1, timeout_s=60)
-    assert "MPI says 1 ranks instead of 4: mpiexec must be that of" in done.stderr
+    assert "MPI reports 1 ranks instead of 4: use the mpiexec of" in done.stderr
 
 
 @pytest.mark.parametrize("stopped", [None, 0], ids=["running", "one rank stopped"])

@@ -76,9 +76,9 @@ def test_buffers_are_a_setting_of_each_program(libraries: str) -> None:
 @pytest.mark.parametrize(
     ("runtime", "fault", "message"),
     [
-        ("rccl", "fall-back", "has 0 calls that the program executed, of at least 2"),
-        ("executor", "fall-back above 1 MiB", "has 2 calls that the program executed, of at least 4"),
-        ("msccl", "half-loaded", "only 3 of 4 ranks took the program: MSCCL: algorithm"),
+        ("rccl", "fall-back", "shows 0 calls that the program executed, instead of at least 2"),
+        ("executor", "fall-back above 1 MiB", "shows 2 calls that the program executed, instead of at least 4"),
+        ("msccl", "half-loaded", "only 3 of 4 ranks loaded the program: MSCCL: algorithm"),
     ],
 )
 def test_a_fall_back_is_rejected(libraries: str, runtime: str, fault: str, message: str) -> None:
@@ -90,7 +90,7 @@ def test_a_fall_back_is_rejected(libraries: str, runtime: str, fault: str, messa
 def test_times_like_the_librarys_are_a_fall_back_where_no_calls_are_logged(libraries: str) -> None:
     with runner_of(libraries, "msccl", "fall-back", slowness=500) as runner:
         failure = failed(runner.submit(asked("msccl", sizes_bytes=(2**14,))), FailureKind.REJECTED)
-    assert "its times are the library's at every size" in failure.message
+    assert "its times equal the library's at every size" in failure.message
 
 
 def test_a_program_may_be_as_fast_as_the_library_where_calls_are_logged(libraries: str) -> None:
@@ -118,7 +118,7 @@ def test_what_was_proven_is_not_proven_again(libraries: str) -> None:
         ({"programs": {"a": replace(RING, target="oneccl-xml")}}, "got oneccl-xml; lower it with --target"),
         (
             {"programs": {"a": replace(RING, target="msccl-executor-xml", max_bytes=2**18)}},
-            "serves 0 to 262144 bytes, not 4194304",
+            "is for 0 to 262144 bytes, not 4194304",
         ),
         ({"library": ("nvls",)}, "no algorithm of its own named nvls: it has nccl, ring, tree"),
     ],

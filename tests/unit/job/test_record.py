@@ -80,7 +80,7 @@ CALL = {
 )  # fmt: skip
 def test_calls_that_say_nonsense_are_refused(change: dict[str, object]) -> None:
     parse_record(json.dumps({"format": "chorale-record/1", "ranks": 2, "calls": [CALL]}).encode())
-    with pytest.raises(InvalidInput, match="a record must be what"):
+    with pytest.raises(InvalidInput, match="a record must have the"):
         parse_record(json.dumps({"format": "chorale-record/1", "ranks": 2, "calls": [CALL | change]}).encode())
 
 

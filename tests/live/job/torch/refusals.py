@@ -141,7 +141,7 @@ def exit_without_destroy(meeting: Meeting) -> None:
 def rank_that_does_not_come(meeting: Meeting) -> None:
     if meeting.rank != 2:
         with (
-            pytest.raises(Unavailable, match=r"within 1.0 s.* no word from ranks 2 of the group"),
+            pytest.raises(Unavailable, match=r"within 1.0 s.* no message from ranks 2 of the group"),
             meeting.job(timeout=timedelta(seconds=1)),
         ):
             pass

@@ -153,7 +153,7 @@ def splits_and_monitored_barriers(meeting: Meeting) -> None:
         assert program_calls() == {"allreduce": 1}
         assert (dist.split_group(None, [[1, 2]]) is None) == (meeting.rank in (0, 3))
         for wrong in ([[0, 1], [1, 2]], [[0, 4]], [[-1]], None):
-            with pytest.raises(ValueError, match="lists of ranks below 4, each rank in one of them at most"):
+            with pytest.raises(ValueError, match="lists of ranks below 4, each rank in at most one of them"):
                 dist.split_group(None, wrong)
         dist.monitored_barrier(timeout=timedelta(seconds=20))
 

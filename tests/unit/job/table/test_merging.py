@@ -104,7 +104,7 @@ def test_conflicts_are_named() -> None:
 
 def test_only_tables_of_one_job_are_merged() -> None:
     table = table_of(any_entry(None, 0))
-    with pytest.raises(InvalidInput, match="the tables are for different ranks: 4, 8 ranks"):
+    with pytest.raises(InvalidInput, match="the tables differ in their rank counts: 4, 8 ranks"):
         merge([table, table_of(any_entry(None, 0), ranks=8)])
     with pytest.raises(InvalidInput, match="the tables are for different networks: ring:4, complete:4"):
         merge([table, table_of(any_entry(None, 0), spec="complete:4")])

@@ -235,7 +235,7 @@ def test_only_messages_of_the_processor_are_waited_for_with_a_limit(device: str,
     ("facts", "reason", "told"),
     [
         ([["a", "GPU-0", "132"], ["b", "GPU-1", "132"]], Fallback.HOSTS, "its ranks are on 2 hosts"),
-        ([["a", "GPU-0", "132"], []], Fallback.PLAN, "no NVIDIA GPU that reaches the others of its host at ranks 1"),
+        ([["a", "GPU-0", "132"], []], Fallback.PLAN, "no NVIDIA GPU that can access its host's others at ranks 1"),
         ([["a", "GPU-0", "132"]] * 2, Fallback.PLAN, "ranks share a GPU"),
     ],
 )

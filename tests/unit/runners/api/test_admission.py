@@ -108,8 +108,8 @@ def test_limits_of_a_dialect_and_idle_ranks_do_not_hinder() -> None:
         ({"repeats": 0}, "must be positive"),
         ({"timeout_s": 0.0}, "must be positive"),
         ({"programs": {"a": RING, "b": ring_allgather(4, True)}}, "for the same collective"),
-        ({"programs": {"a": replace(RING, max_bytes=100)}}, "program a serves 0 to 100 bytes, not 4096"),
-        ({"programs": {"a": replace(RING, min_bytes=10**6)}}, "program a serves 1000000 to"),
+        ({"programs": {"a": replace(RING, max_bytes=100)}}, "program a is for 0 to 100 bytes, not 4096"),
+        ({"programs": {"a": replace(RING, min_bytes=10**6)}}, "program a is for 1000000 to"),
         ({"programs": {"a": ring_allreduce(range(5))}}, "for 5 ranks, the topology has 4"),
         ({"programs": {"a": replace(RING, chunks=0)}}, "the vector has 0 chunks, must have at least 1"),
         (

@@ -224,7 +224,7 @@ def test_a_peer_that_stops_between_calls_is_named_with_its_signal(protocol: str,
     failures = on_all_ranks(plans, work, 0.5)
     for rank in (0, 1, 3):
         assert re.search(
-            rf"plan allreduce on rank {rank} of the group was given up: .*block \d+ step \d+ {told}", failures[rank]
+            rf"plan allreduce on rank {rank} of the group timed out: .*block \d+ step \d+ {told}", failures[rank]
         )
     assert failures[2] is None
 

@@ -93,9 +93,9 @@ def test_a_refusal_names_a_rate_that_works_if_there_is_one(monkeypatch: pytest.M
         _up(monkeypatch, 800, 1000)
     assert str(refusal.value) == (
         "all links of a fabric together must reach 70% of their rates on this machine, got 10% at 1000 Mbit/s; "
-        "take --link-mbps 100, which it carried, or --force to bring it up anyway"
+        "use --link-mbps 100, which this machine reached, or --force to bring it up anyway"
     )
-    with pytest.raises(InvalidInput, match="take a lower --link-mbps, or --force"):
+    with pytest.raises(InvalidInput, match="use a lower --link-mbps, or --force"):
         _up(monkeypatch, 0, 100)
 
 

@@ -194,5 +194,5 @@ def test_an_mpiexec_is_known_by_its_version(said: str, name: str, tmp_path: Path
 
 
 def test_one_that_cannot_be_run_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="mpiexec does not say its version"):
+    with pytest.raises(Unavailable, match="mpiexec does not print its version"):
         mpi_launcher(str(tmp_path / "none"))

@@ -112,8 +112,8 @@ def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
     ("program", "change", "message"),
     [
         (_allreduce(), {"sizes_bytes": (2**20 + 4,)}, "cannot be cut into 4 chunks, got 1048580 bytes"),
-        (replace(_allreduce(), max_bytes=2**21), {}, "it serves 0 to 2097152 bytes, got 4194304 bytes"),
-        (_allreduce(), {"sizes_bytes": (2**31,)}, "it serves 0 to 2147483647 bytes, got 2147483648"),
+        (replace(_allreduce(), max_bytes=2**21), {}, "it is for 0 to 2097152 bytes, got 4194304 bytes"),
+        (_allreduce(), {"sizes_bytes": (2**31,)}, "it is for 0 to 2147483647 bytes, got 2147483648"),
         (
             _allreduce(),
             {"runtime": "executor"},

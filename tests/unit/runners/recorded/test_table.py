@@ -145,7 +145,7 @@ def test_rows_without_a_time_or_a_size_give_no_run() -> None:
             "column time_out_of_place_us of .* valid number.*, got fast",
         ),
         (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,0,-1,0", "column time_in_place_us of .* greater than 0, got -1"),
-        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,,1,0", "column wrong_out_of_place .* must be a number beside a time"),
+        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,,1,0", "column wrong_out_of_place .* must be a number next to a time"),
         (f"{HEADER}\nbox,allgather,S", "line 2, column schedule of a table of runs"),
     ],
 )
