@@ -190,7 +190,7 @@ class FabricConfig(RunnerConfig, ABC):
         default=None, description="Name of the fabric; by default the one for the topology."
     )
     where: Literal["fabric", "cluster", "loopback"] | None = Field(
-        default=None, description="Default: a fabric if one is up, else the cluster. Loopback is not a network."
+        default=None, description="Default: a fabric if one is up, else the cluster. Loopback uses no network."
     )
 
 

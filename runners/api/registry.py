@@ -50,7 +50,7 @@ class SimulatedConfig(RunnerConfig):
 
     link_mbps: Annotated[Fraction, ExactNumber(gt=0, le=10**6)] | None = Field(
         default=None,
-        description="Rate of a link in Mbit/s; by default the network's own, in campaigns 1000 where it gives none.",
+        description="Rate of a link in Mbit/s; by default the network's, or in campaigns 1000 if it has none.",
     )
     alpha_us: Microseconds = Field(default=Fraction(0), description="Cost of a message.")
     link_latency_us: Microseconds = Field(default=Fraction(0), description="Latency of a link.")
@@ -60,7 +60,7 @@ class SimulatedConfig(RunnerConfig):
     )
     target: Literal["oneccl-xml", "mscclpp-json"] = Field(
         default="oneccl-xml",
-        description="What programs are lowered to: oneccl-xml sends and receives, mscclpp-json are plans of MSCCL++.",
+        description="Format of programs: oneccl-xml for sends and receives, mscclpp-json for plans of MSCCL++.",
     )
 
     def lowering(self) -> LoweringOptions:
@@ -101,13 +101,13 @@ class RecordedConfig(RunnerConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.RECORD, buffers=True, unprivileged=True)
 
     generator: Annotated[str, FROM_REQUESTS] = Field(
-        default="ForestColl", description="Generator of the recorded schedules that represent programs."
+        default="ForestColl", description="Generator of the recorded schedules whose times programs get."
     )
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
         default=None, description="Buffer of each connection, 64KiB to 8MiB; by default the runtime's 4MiB."
     )
     schedule: Annotated[str | None, FROM_REQUESTS] = Field(
-        default=None, description="Name of the recorded schedule that represents every program."
+        default=None, description="Name of the recorded schedule whose times every program gets."
     )
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ class MpiConfig(FabricConfig):
     preconditions: ClassVar[tuple[str, ...]] = ("mpi4py", "mpiexec")
 
     hosts: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="Hosts of a cluster, a comma list or @FILE; by default those of the scheduler's job."
+        default=None, description="Cluster hosts with commas between, or @FILE; default: hosts of the scheduler's job."
     )
     transport: Literal["mpi", "tcp"] = Field(
         default="mpi",

@@ -28,7 +28,7 @@ class DeviceConfig(RunnerConfig):
 
     memory: Literal["gpu", "host"] = Field(
         default="gpu",
-        description="host: CPUs replace GPUs, to try a campaign without them; these times say nothing about GPUs.",
+        description="host: CPUs instead of GPUs, to try a campaign without GPUs; the times do not apply to GPUs.",
     )
     iterations: int = Field(
         default=20, ge=1, le=10**5, description="Number of consecutive calls that are timed together."

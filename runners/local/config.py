@@ -14,14 +14,14 @@ class LocalConfig(RunnerConfig):
     """Options of the local runner; see `LocalRunner`."""
 
     name: ClassVar[str] = "local"
-    summary: ClassVar[str] = "real processes with paced links on this machine"
+    summary: ClassVar[str] = "real processes on this machine, with links of a given rate"
     preconditions: ClassVar[tuple[str, ...]] = ("python", "linux")
     capabilities: ClassVar[Capabilities] = Capabilities(unprivileged=True, any_program=True, switches=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 
     where: Literal["emulated", "fabric", "loopback"] | None = Field(
         default=None,
-        description="On links that a process emulates (the default), on a fabric (if one is named), or with shared "
+        description="Over links that a process emulates (the default), a fabric (if one is named), or with shared "
         "memory, which plans of MSCCL++ need.",
     )
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
@@ -31,7 +31,7 @@ class LocalConfig(RunnerConfig):
         default=None,
         description="Rate of an emulated link in Mbit/s; by default the rate that a probe of this machine finds.",
     )
-    probe: bool = Field(default=True, description="Whether to test that this machine can carry `link_mbps`.")
+    probe: bool = Field(default=True, description="Whether to test that this machine can emulate `link_mbps`.")
 
     @property
     def link_rate_mbps(self) -> float | None:

@@ -26,10 +26,10 @@ class MscclConfig(GpuRanksConfig):
 
     runtime: Literal["msccl", "executor", "rccl"] | None = Field(
         default=None,
-        description="The library that executes programs; it decides their target. Default: the program's, or msccl.",
+        description="The library that executes programs; it determines their format. Default: by program, or msccl.",
     )
     library_folder: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="Folder of the runtime's library on the nodes; by default that of the loader."
+        default=None, description="Folder of the runtime's library on the nodes; by default the loader finds it."
     )
     in_place: bool = Field(
         default=True,

@@ -33,7 +33,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
 
     launcher: Annotated[Literal["local", "ray", "srun", "openmpi", "mpich"], SERVER_ONLY] = Field(
         default="local",
-        description="Launcher of a process for each GPU: this machine, nodes that Ray lends, Slurm, mpirun, mpiexec.",
+        description="How to start a process per GPU: on this machine, on Ray nodes, by srun, mpirun or mpiexec.",
     )
     hosts: Annotated[list[str], NameList, SERVER_ONLY] = Field(
         default=[], description="Nodes in the order of their ranks, for mpirun, mpiexec and srun."
@@ -41,7 +41,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
     gpus_per_node: int | None = Field(
         default=None,
         ge=1,
-        description="GPUs per node; default: by the hosts or the boxes of the topology. 1 lets ranks share a GPU.",
+        description="GPUs per node; default: from the hosts or the topology's boxes. 1 lets ranks share a GPU.",
     )
     address: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Address at which nodes reach this process; default: its host name."
@@ -51,7 +51,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
     )
     variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
         default={},
-        description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0; {rank} in values is its number.",
+        description="Environment of ranks, such as NCCL_SOCKET_IFNAME: eth0; {rank} in values is the rank's number.",
     )
     memory: Annotated[Literal["gpu", "host"], SERVER_ONLY] = Field(
         default="gpu", description="host: for a library that replaces NCCL on machines without a GPU."
@@ -121,7 +121,7 @@ class NcclConfig(GpuRanksConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(any_program=True, library_settings=True)
 
     library: Annotated[str, SERVER_ONLY] = Field(
-        default="nccl", description="nccl, rccl, or the path of the library; PyTorch's library has precedence."
+        default="nccl", description="nccl (PyTorch's library takes precedence), rccl, or the path of the library."
     )
     runtime: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Path of CUDA's or HIP's runtime library, if it is not found automatically."
@@ -129,7 +129,7 @@ class NcclConfig(GpuRanksConfig):
     version: Annotated[str | None, FROM_REQUESTS] = Field(
         default=None,
         pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$",
-        description="Version of the library, such as 2.30, whose missing features --dry-run leaves out.",
+        description="Version of the library, such as 2.30; --dry-run omits settings that this version lacks.",
     )
     in_place: bool | None = Field(
         default=None,
@@ -143,9 +143,9 @@ class NcclConfig(GpuRanksConfig):
     )
     per_call: bool = Field(
         default=False,
-        description="Whether calls carry their settings (ncclCollConfig_t, NCCL 2.31) instead of rows of the tuner.",
+        description="Whether each call gets its settings (ncclCollConfig_t, NCCL 2.31) instead of a tuner file.",
     )
-    cuda_graph: bool = Field(default=False, description="Whether the timed calls are one CUDA graph.")
+    cuda_graph: bool = Field(default=False, description="Whether the timed calls are captured in one CUDA graph.")
 
     @property
     def libraries(self) -> tuple[str, str]:
