@@ -18,13 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from chorale.runners.api.base import FailureKind, StuckInstruction
-from chorale.runners.api.programs import (
-    Connection,
-    ConnectionPaths,
-    instruction_name,
-    only_plans,
-    program_connections,
-)
+from chorale.runners.api.programs import Connection, ConnectionPaths, instruction_name, only_plans, program_connections
 from chorale.runners.api.units import full_bandwidth
 from chorale.runners.engine.build import build_native
 from chorale.runners.engine.library import engine_library, network_target

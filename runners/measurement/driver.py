@@ -8,13 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.api.base import (
-    FailureKind,
-    Measurement,
-    Outcome,
-    RunFailure,
-    RunRequest,
-)
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.api.units import format_size, format_us, full_bandwidth
 from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound

@@ -15,15 +15,7 @@ from typing import Any
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.families.fabrics import MI250_LINKS
 from chorale.synth.topology.formats.labels import labelled_parts
-from chorale.synth.topology.formats.machine_network import (
-    Gpu,
-    HostSwitch,
-    Machine,
-    Nic,
-    Wire,
-    rack_gpus,
-    shared_gpus,
-)  # fmt: skip
+from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire, rack_gpus, shared_gpus
 from chorale.synth.topology.formats.rates import (
     GpuModel,
     Rate,

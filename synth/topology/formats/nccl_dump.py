@@ -15,15 +15,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import first_repeated
-from chorale.synth.topology.formats.machine_network import (
-    Gpu,
-    HostSwitch,
-    Machine,
-    Nic,
-    Wire,
-    rack_gpus,
-    shared_gpus,
-)  # fmt: skip
+from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire, rack_gpus, shared_gpus
 from chorale.synth.topology.formats.networkx_graph import parse_xml
 from chorale.synth.topology.formats.rates import LOCAL, Rate, c2c_rate, cpu_rate, nvlink_rate, pci_rate, rate, xgmi_rate
 from chorale.synth.topology.topology import Assumption
