@@ -24,13 +24,13 @@ from chorale.synth import ChoraleError, InvalidInput, LoweringOptions, Options, 
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule
+from chorale.synth.errors import name_among
 from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.finder.cayley_search import search_bases
 from chorale.synth.finder.find import FinderQuery, Goal
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.traffic.certificate import PLAN_CERTIFICATES, proven_time_per_byte
-from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import as_fidelity

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import name_among
+from chorale.synth.errors import InvalidInput, name_among
 
 if TYPE_CHECKING:
     from chorale.synth.custom_collective import CustomCollective

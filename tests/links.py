@@ -10,8 +10,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 Pairs = Counter[tuple[int, int]]
 

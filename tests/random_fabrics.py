@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 WHOLE = tuple(map(Fraction, (1, 2, 3, 4, 10, 25)))
 RATIONAL = (Fraction(1), Fraction(1, 2), Fraction(7, 3), Fraction(25, 4), Fraction(10, 3), Fraction(6))

@@ -5,8 +5,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 UNIT: Sequence[Fraction] = (Fraction(1),)
 MIXED: Sequence[Fraction] = (Fraction(1), Fraction(2), Fraction(5), Fraction(1, 2), Fraction(7, 3), Fraction(25, 4))

@@ -4,9 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 SPECS = (
     "torus:4x3", "torus:5x5", "torus:2x2x3", "hypercube:4", "hamming:3,3", "complete:5", "bipartite:3", "ring:7",

@@ -28,8 +28,7 @@ from chorale.experiments.framework.experiment import max_flows_reach, synthesize
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective
-from chorale.synth.errors import CheckFailed
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import CheckFailed, unknown_name
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.json_document import to_json

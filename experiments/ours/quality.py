@@ -21,9 +21,8 @@ from chorale.synth.programs.program import Program
 from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.targets.registry import resources_of
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import SwitchAbility, Topology
+from chorale.synth.topology.topology import Link, Links, SwitchAbility, Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing, lowering_loss, program_time_per_byte, traffic_of_method
 from chorale.tuner.files.schedule_files import load_topology

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.custom_collective import CustomCollective
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import InvalidInput, unknown_name
 
 Vector = NDArray[Any]
 

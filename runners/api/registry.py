@@ -27,9 +27,8 @@ from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.process_launch.slurm import require_one_process
 from chorale.synth.collective import CollectiveName
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, name_among
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.names import name_among
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 

@@ -45,8 +45,7 @@ from chorale.runners.process_launch.slurm import node_facts
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
-from chorale.synth.topology.links import Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology
 
 MIN_EFFICIENCY = 0.9
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))

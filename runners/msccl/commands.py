@@ -12,8 +12,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
 from chorale.runners.process_launch.launchers import BUFFER_VARIABLES
 from chorale.synth.collective import CollectiveName
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import InvalidInput, unknown_name
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import InvalidInput, Unavailable, unknown_name
 
 FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
 NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)

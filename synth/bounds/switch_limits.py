@@ -30,8 +30,7 @@ from chorale.synth.bounds.tree_pairs import trim_at_switches
 from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lazy_modules import optimize, sparse
-from chorale.synth.topology.links import Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology
 
 _GRID_BITS = 23
 _CLOSE = 1e-6

@@ -28,8 +28,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 MAX_VARIABLES = 160
 """Above this number of variables, elimination in rationals takes too long."""

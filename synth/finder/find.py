@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput, unknown_name
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.candidate import (
     ScoreCache,
@@ -32,7 +32,6 @@ from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.rate import AllToAllRate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.names import unknown_name
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import name_among
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, Auto
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
-from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.schedule.transforms import concatenate, reverse_allgather
 from chorale.synth.topology.topology import Topology, transpose_with_links
@@ -216,7 +216,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Alternative names, from other libraries and papers, in the form that `chorale.synth.names.plain` returns."""
+"""Alternative names, from other libraries and papers, in the form that `chorale.synth.errors.plain` returns."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {

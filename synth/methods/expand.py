@@ -24,10 +24,9 @@ from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph, line_order
 from chorale.synth.topology.families.bases import base_entry, base_topology, load_bases
 from chorale.synth.topology.grammar import FileCall, FunctionCall, Number, SpecTree, parse_spec
-from chorale.synth.topology.links import link_ids
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
-from chorale.synth.topology.topology import Topology, transpose, transpose_with_links
+from chorale.synth.topology.topology import Topology, link_ids, transpose, transpose_with_links
 
 Column: TypeAlias = NDArray[np.integer]
 

@@ -21,8 +21,7 @@ from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, grid_shape, of_parts
 from chorale.synth.topology.families.grids import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import name_among
+from chorale.synth.errors import InvalidInput, name_among
 
 if TYPE_CHECKING:
     from chorale.synth.programs.library_call import LibraryCall

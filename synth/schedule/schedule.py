@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
-from chorale.synth.topology.links import Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology
 
 if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds, Kind, Routes, Schedule
-from chorale.synth.topology.links import link_ids
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, link_ids
 
 
 def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.ndarray) -> Schedule:

@@ -17,11 +17,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, name_among
 from chorale.synth.executor.base import Progress
 from chorale.synth.identity import parse_rational
 from chorale.synth.kernels import native
-from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep
 from chorale.synth.topology.topology import Topology

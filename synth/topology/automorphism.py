@@ -6,8 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.topology.links import Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology
 
 
 def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.int32]:

@@ -10,10 +10,9 @@ from typing import NamedTuple, get_args
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.distance import require_strongly_connected
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.symmetry_search import MIN_SEARCHED_RANKS, transitive_symmetries
-from chorale.synth.topology.topology import Assumption, BandwidthUnit, Provenance, SwitchAbility, Topology
+from chorale.synth.topology.topology import Assumption, BandwidthUnit, Link, Links, Provenance, SwitchAbility, Topology
 
 MAX_BANDWIDTH_UNITS = 2**53
 _NODE_ID = re.compile(r"[A-Za-z0-9_.:]+")

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism
-from chorale.synth.topology.links import Column, Links, Rates, sorted_links
 from chorale.synth.topology.registry import require_size
-from chorale.synth.topology.topology import BandwidthUnit, Topology
+from chorale.synth.topology.topology import BandwidthUnit, Column, Links, Rates, Topology, sorted_links
 
 
 def ranked_topology(

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.lazy_modules import csgraph, sparse
-from chorale.synth.topology.links import Link
-from chorale.synth.topology.topology import Topology, bytes_per_second, transpose
+from chorale.synth.topology.topology import Link, Topology, bytes_per_second, transpose
 
 _AGAIN = "synthesize again"
 

@@ -17,9 +17,8 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.closed_forms import double_binary_tree
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock

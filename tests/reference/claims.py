@@ -28,8 +28,7 @@ from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verify import verify
 from tests.reference.cuts import AllCuts, best_rate, faults_of_split, slowest_cut

@@ -12,7 +12,7 @@ from rich.text import Text
 from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth import CheckFailed, InvalidInput, parse_collective
-from chorale.synth.extras import require
+from chorale.synth.lazy_modules import require
 from chorale.synth.redaction import redacted
 from chorale.tuner import Home, MlflowStore, load_topology
 from chorale.tuner.cli.application import AsJson, CommandLine

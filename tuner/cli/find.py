@@ -9,13 +9,13 @@ import typer
 
 from chorale.runners.api.units import parse_size
 from chorale.synth import InvalidInput, parse_topology
+from chorale.synth.errors import name_among
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.candidate import Workload
 from chorale.synth.finder.cayley_search import search_bases
 from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
-from chorale.synth.names import name_among
 from chorale.tuner import plots
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars

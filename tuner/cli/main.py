@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from chorale.runners.ray.watch import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
-from chorale.synth.extras import missing_extra
+from chorale.synth.lazy_modules import missing_extra
 from chorale.synth.shadowing import shadow_of
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.process import hide_passwords, stopping_in_order

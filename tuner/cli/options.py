@@ -11,8 +11,8 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import parse_size
 from chorale.synth import InvalidInput, NetworkModel, Options, Topology, parse_collective, target_named
 from chorale.synth.collective import STANDARD
+from chorale.synth.errors import name_among
 from chorale.synth.methods.catalog import METHODS
-from chorale.synth.names import name_among
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
 from chorale.tuner.cli.output import notice

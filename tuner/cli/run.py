@@ -20,9 +20,8 @@ from chorale.runners.api.base import StepSpan
 from chorale.runners.api.registry import runner_named
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.local.config import LocalConfig
-from chorale.runners.measurement.driver import LinkLimit, believable, link_limit
+from chorale.runners.measurement.driver import LinkLimit, believable, link_limit, median_interval, ratio_interval
 from chorale.runners.measurement.machine import exclusive, machine_lock
-from chorale.runners.measurement.precision import median_interval, ratio_interval
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth import InvalidInput, Program, Topology, Unavailable

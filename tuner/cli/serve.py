@@ -9,8 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import name_among
+from chorale.synth.errors import InvalidInput, name_among
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import named
 from chorale.tuner.cli.output import notice, people

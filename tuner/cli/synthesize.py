@@ -9,12 +9,12 @@ import typer
 
 from chorale.synth import InvalidInput, Options, ScheduleRequest, parse_collective
 from chorale.synth.build.build import verified_schedule
+from chorale.synth.errors import name_among
 from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
 from chorale.synth.methods.forest.forest import uneven_forest
 from chorale.synth.methods.method import DEFAULT_GAP, Objective
-from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.failures import NVLINK, PLANE
 from chorale.synth.topology.topology import bytes_per_second

@@ -13,8 +13,7 @@ from chorale.job.table.merging import merge as merged
 from chorale.job.table.model import ANY_DTYPE, Table
 from chorale.job.table.verification import TableViolation, checked_table, link_violations
 from chorale.runners.process_launch.launchers import gpus_per_machine
-from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.names import name_among
+from chorale.synth.errors import ChoraleError, InvalidInput, name_among
 from chorale.synth.targets.judge import reachability
 from chorale.tuner import Home, MlflowStore, load_topology
 from chorale.tuner.cli.application import CommandLine

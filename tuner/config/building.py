@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, name_among
 from chorale.synth.executor.base import Executor, SerialExecutor
-from chorale.synth.names import name_among
 from chorale.synth.processors import core_count
 
 SERIAL = "serial"

@@ -10,9 +10,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from chorale.job.files import read_file
 from chorale.synth import InvalidInput, NetworkModel, Topology
+from chorale.synth.errors import unknown_name
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
-from chorale.synth.names import unknown_name
 from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.training import Layer, best_iteration
 from chorale.tuner.config.values import Strict

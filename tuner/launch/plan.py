@@ -26,13 +26,12 @@ from chorale.runners.simulated.library_model import MPI_METHODS
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.build.request import BuildResult
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, unknown_name
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.identity import content_id, rational_text
 from chorale.synth.methods.auto import AUTO, TimedChoices
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import Options, SynthesisTask
-from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked

@@ -29,8 +29,7 @@ from chorale.runners.api.base import (
 from chorale.runners.api.config import TimeSource
 from chorale.runners.api.registry import is_simulated
 from chorale.runners.api.units import format_ms, format_size
-from chorale.runners.measurement.driver import LinkLimit, link_limit
-from chorale.runners.measurement.precision import ratio_interval
+from chorale.runners.measurement.driver import LinkLimit, link_limit, ratio_interval
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import BuildFailure, BuildResult
 from chorale.synth.collective import parse_collective

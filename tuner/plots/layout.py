@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from chorale.synth.errors import Unavailable
-from chorale.synth.extras import missing_extra
+from chorale.synth.lazy_modules import missing_extra
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.topology import Topology
 

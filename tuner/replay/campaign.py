@@ -18,8 +18,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from chorale.runners.recorded.table import RecordedTable
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import InvalidInput, unknown_name
 from chorale.tuner.replay.tasks import GridTask, named_tasks, read_records, replay_tasks
 from chorale.tuner.search.search import Search, SearchPlan, log_speedup
 from chorale.tuner.search.size_model import Floats, Prior, axes_of, nearest_sizes

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from chorale.runners.api.registry import RUNNERS
 from chorale.synth.collective import COLLECTIVE_ALIASES, STANDARD
-from chorale.synth.errors import ChoraleError, UnknownName
+from chorale.synth.errors import ChoraleError, UnknownName, plain
 from chorale.synth.methods.catalog import METHOD_ALIASES, METHODS
-from chorale.synth.names import plain
 from chorale.synth.targets.registry import TARGETS
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
 

@@ -20,7 +20,7 @@ from chorale.runners.api.config import CPU_TARGET
 from chorale.runners.api.registry import is_simulated, runner_config
 from chorale.runners.api.units import format_us
 from chorale.runners.engine.library import DataType
-from chorale.runners.measurement.precision import median_interval
+from chorale.runners.measurement.driver import median_interval
 from chorale.synth import (
     CheckFailed,
     Collective,
@@ -37,9 +37,9 @@ from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import unknown_name
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import SynthesisTask
-from chorale.synth.names import unknown_name
 from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.schedule.codec import from_parquet

@@ -30,8 +30,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.job.files import open_regular
 from chorale.runners.api.base import FailureKind
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable, cause_in
-from chorale.synth.names import name_among
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable, cause_in, name_among
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.values import Value, kind_of_tables, sqlite_file, tables_at, tables_in, with_password
 from chorale.tuner.files.home import set_file_aside

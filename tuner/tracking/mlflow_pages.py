@@ -13,7 +13,7 @@ from typing import Any
 
 from chorale.runners.measurement.private_files import read_secret
 from chorale.synth.errors import Unavailable
-from chorale.synth.extras import missing_extra
+from chorale.synth.lazy_modules import missing_extra
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import create_database
 

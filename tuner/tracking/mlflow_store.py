@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable, cause_in
-from chorale.synth.extras import missing_extra, require
+from chorale.synth.lazy_modules import missing_extra, require
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.synth.shadowing import shadow_of
 from chorale.tuner.config.values import kind_of_tables, sqlite_file, tables_at, tables_in, with_password

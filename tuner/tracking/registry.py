@@ -19,7 +19,7 @@ from typing import Any
 from chorale.job.files import read_file
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.units import format_size
-from chorale.runners.measurement.precision import MedianInterval, median_interval
+from chorale.runners.measurement.driver import MedianInterval, median_interval
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.memory import collective_of_ranks
 from chorale.synth.schedule.codec import from_parquet

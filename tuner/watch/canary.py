@@ -21,7 +21,7 @@ from chorale.job.table.layout import file_digest, parse_table
 from chorale.job.table.model import Table, TableProgram
 from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.link_reports import steady_unix_s
-from chorale.runners.measurement.precision import CONFIDENCE, MedianInterval, median_interval, samples_below
+from chorale.runners.measurement.driver import CONFIDENCE, MedianInterval, median_interval, samples_below
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift

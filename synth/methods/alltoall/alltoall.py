@@ -14,7 +14,7 @@ from typing import cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable, name_among
 from chorale.synth.identity import common_denominator
 from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.balance import SharedFlows, balanced, fine_units
@@ -33,7 +33,6 @@ from chorale.synth.methods.alltoall.rate import (
     fine_prices,
     integer_prices,
 )
-from chorale.synth.names import name_among
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.expansions import cartesian_product
 from chorale.synth.topology.grammar import FunctionCall, Number, parse_spec

@@ -40,8 +40,7 @@ from chorale.synth.schedule.symmetric import SymmetricSchedule, SymmetricTrees, 
 from chorale.synth.schedule.transforms import joined_routes
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.links import Links
-from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.topology import Links, Topology, transpose_with_links
 from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 Table = NDArray[np.int64]

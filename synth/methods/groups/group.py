@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.links import Links, link_ids
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology, link_ids
 
 MAX_GROUP_RANKS = 1024
 MAX_LP_RANKS = 64

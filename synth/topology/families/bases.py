@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import unknown_name
 from chorale.synth.topology.families.builders import unit_topology
 from chorale.synth.topology.families.directed import SemidirectProduct, build_cayley
 from chorale.synth.topology.grammar import FamilyCall

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.expansions import ranked_topology
 from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.links import Links, Rates, sorted_links
 from chorale.synth.topology.registry import require, whole_numbers
-from chorale.synth.topology.topology import MAX_NODES, SwitchAbility, Topology
+from chorale.synth.topology.topology import MAX_NODES, Links, Rates, SwitchAbility, Topology, sorted_links
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]

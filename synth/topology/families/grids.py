@@ -14,9 +14,8 @@ from chorale.synth.topology.families.builders import (
     unit_topology,
 )
 from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.links import Links
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology
 
 
 def plan_ring(call: FamilyCall) -> TopologyPlan:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import chorale.synth
 from chorale.synth.collective import STANDARD, CollectiveName
-from chorale.synth.errors import InvalidInput, Unavailable, UnknownName
+from chorale.synth.errors import InvalidInput, Unavailable, UnknownName, name_among, plain, unknown_name
 from chorale.synth.methods.catalog import METHOD_ALIASES, METHODS, method_named
-from chorale.synth.names import name_among, plain, unknown_name
 from chorale.synth.targets.registry import TARGET_ALIASES, TARGETS
 
 

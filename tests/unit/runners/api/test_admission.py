@@ -15,8 +15,7 @@ from chorale.runners.api.programs import Connection, ConnectionPaths, program_co
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.conformance.example_programs import (
     rank_of,
     ring_allgather,

@@ -24,9 +24,8 @@ from chorale.runners.fabric.plan import (
 from chorale.runners.fabric.self_test import busy_streams, fair_rates, needed_s
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.reference import fair_flows
 from tests.strategies import MIXED, strongly_connected_topologies
 

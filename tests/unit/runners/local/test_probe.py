@@ -9,8 +9,7 @@ import pytest
 from chorale.runners.local import runner as probe
 from chorale.runners.local.ranks import seconds_per_byte
 from chorale.runners.local.runner import LinkRate, rate_efficiency, sustainable_rate
-from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 
 
 class Machine:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.measurement.precision import (
+from chorale.runners.measurement.driver import (
     median_interval,
     ratio_interval,
 )

@@ -25,9 +25,8 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.conformance.example_programs import ring_allreduce, star_broadcast
 from tests.conformance.runner_kit import measured
 

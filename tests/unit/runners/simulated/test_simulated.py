@@ -18,9 +18,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock
 from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of, ring_allgather, ring_allreduce, star_broadcast, step
 

@@ -37,9 +37,8 @@ from chorale.synth.finder.constructions import (
 from chorale.synth.finder.find import confirm
 from chorale.synth.kernels import native
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Links, Topology
 from tests.properties import random_cases
 
 

@@ -23,9 +23,8 @@ from chorale.synth.methods.alltoall.alltoall import (
 )
 from chorale.synth.methods.alltoall.linear_program import Commodities, Reduction, commodities_of, reduced_problem
 from chorale.synth.methods.alltoall.price_descent import Floats, PricedFlows, priced_solution
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.properties import random_cases
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.strategies import MIXED, networks, regular_topologies, strongly_connected_topologies

@@ -18,9 +18,8 @@ from chorale.synth.methods.alltoall.linear_program import Commodities, commoditi
 from chorale.synth.methods.alltoall.rate import PRICE_UNITS, distance_bound, integer_prices
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.reference.full_alltoall_program import full_alltoall_rate

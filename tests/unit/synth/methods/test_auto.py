@@ -23,9 +23,8 @@ from chorale.synth.methods.catalog import METHODS, form_of, synthesize, synthesi
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel, simulate
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.verify.verify import verify
 
 

@@ -17,9 +17,8 @@ from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form,
 from chorale.synth.methods.bfb.plan import certificate_of, make_plan, network_of
 from chorale.synth.methods.catalog import form_of
 from chorale.synth.topology.distance import diameter
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.verify.bfb_certificate import check_bfb_steps, least_time
 from chorale.synth.verify.replay import set_replay_violations
 from chorale.synth.verify.verify import verify

@@ -47,9 +47,8 @@ from chorale.synth.methods.rings import (
 from chorale.synth.simulation.simulate import NetworkModel, congestion_of
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.families.grids import double_tree_parents
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.patterns import verified_with_traffic
 from tests.reference.replays import violations
 from tests.strategies import networks, strongly_connected_topologies

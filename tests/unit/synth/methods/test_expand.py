@@ -31,9 +31,8 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
 from chorale.synth.topology.families.bases import base_entry
 from chorale.synth.topology.grammar import parse_spec
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology, transpose
+from chorale.synth.topology.topology import Link, Links, Topology, transpose
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.strategies import MIXED, strongly_connected_topologies

@@ -24,9 +24,8 @@ from chorale.synth.methods.method import DEFAULT_GAP, Options
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.transforms import concatenate
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import SwitchAbility, Topology, transpose
+from chorale.synth.topology.topology import Link, Links, SwitchAbility, Topology, transpose
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
 from tests.forest_networks import forest_network, trees_on

@@ -20,9 +20,8 @@ from chorale.synth.methods.in_network import trees as undirected_split
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
 from chorale.synth.methods.in_network.trees import best_split, mates_of, rate_of_pairs, whole_units
 from chorale.synth.topology.expansions import promoted
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import SwitchAbility, Topology
+from chorale.synth.topology.topology import Link, Links, SwitchAbility, Topology
 from chorale.synth.verify.verify import verify
 
 ADDS, COPIES, BOTH = SwitchAbility(reduce=True), SwitchAbility(multicast=True), SwitchAbility(True, True)

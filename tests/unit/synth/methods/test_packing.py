@@ -31,9 +31,8 @@ from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, hype
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.methods.method import Objective, Options, SynthesisTask
 from chorale.synth.topology.distance import diameter
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.topology.translations import Transversal
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

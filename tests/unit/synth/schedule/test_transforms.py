@@ -14,9 +14,8 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
 from chorale.synth.schedule.transforms import concatenate, pipeline_split, renamed_schedule, reverse_allgather
 from chorale.synth.simulation.simulate import NetworkModel, as_fidelity, simulate
-from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.topology import Links, Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
 from tests.forest_networks import trees_on

@@ -25,9 +25,8 @@ from chorale.synth.simulation.simulate import (
     simulate,
     simulate_flows,
 )
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.reference.fair_flows import Flow, arrival_times
 from tests.strategies import MIXED, strongly_connected_topologies
 

@@ -23,9 +23,8 @@ from chorale.synth.topology.distance import (
     require_strongly_connected,
 )
 from chorale.synth.topology.formats.networkx_graph import to_networkx
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from tests.strategies import strongly_connected_topologies
 
 

@@ -20,10 +20,9 @@ from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
 from chorale.synth.topology.failures import LostLink, scaled, single_failures, without
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.registry import TopologyPlan
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
-from chorale.synth.topology.topology import Topology, transpose, transpose_with_links
+from chorale.synth.topology.topology import Link, Links, Topology, transpose, transpose_with_links
 from tests.links import links_of, rates_of, topology_document
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 

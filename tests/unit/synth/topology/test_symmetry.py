@@ -17,7 +17,6 @@ from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, carries, is_automorphism
 from chorale.synth.topology.formats.json_document import from_json, to_json
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import (
     is_vertex_transitive,
@@ -25,7 +24,7 @@ from chorale.synth.topology.symmetry_search import (
     symmetries_of,
     transitive_symmetries,
 )
-from chorale.synth.topology.topology import Topology, transpose
+from chorale.synth.topology.topology import Link, Links, Topology, transpose
 from chorale.synth.verify.verify import verify
 from tests.links import order_of
 from tests.properties import random_cases

@@ -16,8 +16,8 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Link, Links
 from chorale.synth.verify.verify import inspect, verify
 from tests.properties import random_cases
 from tests.reference.replays import is_right

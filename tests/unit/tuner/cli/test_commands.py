@@ -16,7 +16,7 @@ import pytest
 
 import chorale as ch
 from chorale.synth.errors import Unavailable
-from chorale.synth.extras import EXTRAS, missing_extra
+from chorale.synth.lazy_modules import EXTRAS, missing_extra
 from chorale.tuner.cli import fabric, output
 from chorale.tuner.cli.main import COMMANDS, command_line, load_command, main
 from chorale.tuner.cli.process import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.tuner.plots.layout import node_positions, switched_positions
 from chorale.tuner.plots.network_plots import DrawnConnection, connections_of, curves_of, plot_topology
 from tests.properties import random_cases
