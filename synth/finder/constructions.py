@@ -212,9 +212,9 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; an upper bound for BFB).
 
-    In step t + 1 of BFB, the node for a link from u to w receives `degree` copies of every shard that reaches u in step
-    t, minus at most one copy, because it does not need its own shard. The real T_B is therefore lower than predicted by
-    at most T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
+    The node for a link from u to w receives in step t + 1 of BFB what u receives in step t, with `degree` copies of
+    every shard, minus at most one copy of its own shard. The real T_B is therefore lower than predicted by at most
+    T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
     """
     traits, nodes, tree = base.traits, base.nodes * base.degree, parse_spec(base.spec)
     spec = f"line({base.spec})"

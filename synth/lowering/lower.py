@@ -124,11 +124,11 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
 
 
 def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
-    """Return `options` with a channel count that suits the schedule.
+    """Return `options` with the number of channels that should make the schedule fastest.
 
     Runtimes move a long chunk in several passes. In deep trees, several channels let consecutive passes overlap. The
-    best count is about twice the duration of a pass divided by the time for which the pass occupies the busiest link,
-    or fewer channels if that many do not fit. All other schedules get one channel.
+    best number is about twice the duration of a pass divided by the time for which it occupies the busiest link. Fewer
+    channels are used if that many do not fit. All other schedules get one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)

@@ -4,10 +4,9 @@ Runtimes choose the network port of a message by its channel. If the ranks of a 
 with all even ports and one with all odd ports), all transfers of a tree should use channels of the same rail.
 
 A block processes its messages in one fixed order. If this order followed the tree depths, all blocks would work on the
-same depth at the same time, and the run time would be the sum over depths of the time of the busiest link at each
-depth. Blocks therefore follow a timetable from a list schedule: a free link takes the available transfer with the
-longest remaining path. Sources: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on
-multiprocessing timing anomalies", 1969.
+same depth at the same time. Each depth would then take as long as its busiest link. Blocks therefore follow a timetable
+from a list schedule: a free link takes the available transfer with the longest remaining path. Sources: Hu, "Parallel
+sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing timing anomalies", 1969.
 """
 
 from __future__ import annotations

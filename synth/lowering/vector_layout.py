@@ -151,8 +151,8 @@ def options_for_sizes(
     """Return `options` with instance and chunk counts for which all of `sizes_bytes` can be divided into equal chunks.
 
     Runtimes silently fall back to their own algorithm for vector sizes that are not multiples of the chunk count. The
-    result has as many instances as possible up to the number in `options`, and then as many chunks per shard as
-    possible up to the number in `options` (or in the schedule).
+    result has the largest possible number of instances, and then of chunks per shard. Neither exceeds the number in
+    `options` (or in the schedule).
 
     Args:
         schedule: The schedule.

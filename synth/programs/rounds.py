@@ -1,15 +1,15 @@
 """Finds valid orders of instructions, and converts programs into rounds.
 
 In a round, a rank does local steps, then posts all its sends and receives as a batch, which PyTorch can execute. A
-rank's work in a round depends only on earlier rounds, so it can post all messages of a round at the same time: each
-message is sent and received in the same round, both ranks of a pair post their messages in the same order, and no
-message touches memory that another message in the round sends or receives. Therefore a round cannot deadlock, whichever
+rank's work in a round depends only on earlier rounds, so it can post all messages of a round at the same time. Each
+message is sent and received in the same round, and both ranks of a pair post their messages in the same order. No
+message uses memory that another message in the round sends or receives. Therefore a round cannot deadlock, whichever
 message is sent first.
 
 To find the rounds, the program is executed once without data, obeying its waits and queue depth. Of the resulting
 order of steps, only the memory dependences are kept, and each step is put into the earliest round that these allow. If
-the target memory is still in use when a message could be sent, the message is received into spare memory instead, so
-that a message only ever waits for its data. The number of rounds is the number of messages on the longest chain of
+the target memory is still in use when a message could be sent, the message is received into spare memory instead.
+Messages therefore only wait for their data. The number of rounds is the number of messages on the longest chain of
 dependences; no round is empty.
 """
 

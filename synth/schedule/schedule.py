@@ -125,7 +125,7 @@ class Routes:
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def hops_of(self, routes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return (number of links of each of `routes`, the link ids of all of them, one route after the other)."""
+        """Return (number of links per route, link ids of all routes one after the other) for the given `routes`."""
         starts = self.offsets[routes]
         hops = self.offsets[routes + 1] - starts
         position = np.arange(hops.sum()) + np.repeat(starts - np.cumsum(hops) + hops, hops)

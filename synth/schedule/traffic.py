@@ -1,4 +1,4 @@
-"""A collective's traffic: how much data each route carries in each step, regardless of the content.
+"""A collective's traffic: how much data is sent over each route in each step, regardless of the content.
 
 Simulators only need these sums. Some methods compute them without creating a schedule, which has one row per shard and
 transfer (at least N (N - 1)), so that 16,384 nodes take only seconds. The deficiencies (overheads compared with an

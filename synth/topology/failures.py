@@ -163,8 +163,8 @@ NVLINK, PLANE = "nvlink", "plane"
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Return which fraction of the link between two nodes `part` is, or None if the link has no such part.
 
-    A machine's file states the rate of one NVLink. For other networks, one NVLink is assumed to have 25 GB/s (NVLink 2
-    to 4), or 50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
+    A machine's file states the rate of one NVLink. In other networks, it is assumed to be 25 GB/s (NVLink 2 to 4), or
+    50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
     part: NVLINK, PLANE, or a fraction, which is returned unchanged
     """
     if isinstance(part, Fraction):
@@ -186,7 +186,7 @@ def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
-    """Yield all failures of compute nodes, then all failures of links, then the loss of each of the `parts` of links.
+    """Yield all failures of compute nodes, then all failures of links, then all losses of `parts` of a link.
 
     If failures are equivalent under the known symmetries (each checked), only the first of them is yielded.
     O(symmetries * links).

@@ -351,7 +351,7 @@ _BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 
 
 def bytes_per_second(topology: Topology) -> int:
-    """Return the bytes per second that a link of bandwidth 1 carries.
+    """Return the rate of a link of bandwidth 1 in bytes per second.
 
     Raises InvalidInput if the bandwidth unit is "link": such a network only has relative rates.
     """

@@ -24,8 +24,8 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
 
     For each step t, the certificate names a node u and a set S of links into u. Let n be the number of shards at
     distance t from u that can only arrive over S, because all last hops of their shortest paths are in S. Two claims
-    are checked. First, the step's load is the time in which S carries n arbitrarily divisible shards. Second, S cannot
-    carry n shards of `chunks` indivisible chunks in less than the step's time. Times are in shards (or chunks) per
+    are checked. First, the step's load is the time in which S transmits n arbitrarily divisible shards. Second, S needs
+    at least the step's time for n shards of `chunks` indivisible chunks each. Times are in shards (or chunks) per
     bandwidth. If the certificate contains the vector size, times are in seconds and include latencies. O(steps * (links
     + N * degree)).
     """
@@ -72,7 +72,7 @@ class _View:
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
-        """Return the number of chunks, possibly fractional, that `link` carries by `time` (`chunks` per shard)."""
+        """Return the possibly fractional number of chunks that `link` transmits by `time` (`chunks` per shard)."""
         if self.size_bytes is None:
             return time * link.bandwidth
         chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)

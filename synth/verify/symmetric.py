@@ -4,7 +4,7 @@ Like `chorale.synth.verify.verify`, it is independent of the synthesizers.
 
 Stepped schedules: why checking rank 0 is enough. Every generator is an automorphism of the network, and together they
 map rank 0 to every rank. Symmetries preserve hop counts. So if rank 0 has all shards at distance k after step L(k),
-then every rank has all shards at distance k from it after this step, whichever symmetry maps the rows of rank 0 to it.
+so does every rank, whichever symmetry maps the rows of rank 0 to it.
 A row that brings shard v over link w -> 0 in step t is therefore valid if L(hops from v to w) < t, because w has the
 shard by then; the same is true of its images at all other ranks. This condition is sufficient but not necessary: a
 correct schedule that treats shards at equal distances differently may be rejected here. To check such a schedule,

@@ -20,8 +20,8 @@ Arcs = tuple[NodeColumn, NodeColumn]
 def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: Iterable[NodeColumn] = ()) -> Topology:
     """Return a network of `node_count` compute nodes in which every arc in `arcs` is a link of bandwidth 1.
 
-    `generators` are known symmetries. If a family has a symmetry group that acts regularly (for any two nodes, exactly
-    one symmetry maps the first to the second), `generators` should generate this group.
+    `generators` are known symmetries. If a family has a group in which exactly one symmetry maps any given node to any
+    other given node (a regular group), `generators` should generate this group.
     """
     src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
     return ranked_topology(spec, node_count, Links.of_unit_capacity(src, dst), "link", generators)

@@ -51,7 +51,7 @@ def plan_fattree(call: FamilyCall) -> TopologyPlan:
     aggregation switch a of every pod to `core:a.0`, …, `core:a.(k/2-1)`. Hosts are ranked by pod, edge, host.
 
     Allgather optimum with n hosts: 25 n / (n - 1) GB/s, limited by the single link into each host.
-    The known symmetries (rotations of pods, edge switches and hosts) act regularly.
+    Exactly one product of the known symmetries (rotations of pods, edge switches, hosts) maps a host to a given host.
     Source: Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008.
     """
     (k,) = fixed_numbers(call, "fattree:k", 1)
@@ -175,14 +175,14 @@ Fabric links of 64 or 76.8 GB/s each way); Zhao et al., "ForestColl", evaluation
 def plan_boxes(call: FamilyCall) -> TopologyPlan:
     """Boxes of GPUs (`box.gpu`) linked to an NVSwitch (`nvswitch:box`), or to each other (MI300X, MI355X).
 
-    With several boxes, each GPU is also linked to its NIC (`nic:box.gpu`, a switch node), and the NIC of GPU g to
-    `ib:i` or `rail:i`, where i is g modulo the number of these switches, which are not linked to one another. All links
-    are bidirectional. NVSwitches in H100 and newer boxes multicast and add (NVLink SHARP) at the rate of their links.
+    With several boxes, each GPU is also linked to its NIC (`nic:box.gpu`, a switch node). The NIC of GPU g is linked to
+    `ib:i` or `rail:i`; i is g modulo the number of these switches, which are not linked to one another. All links are
+    bidirectional. NVSwitches in H100 and newer boxes multicast and add (NVLink SHARP) at the rate of their links.
 
     Allgather optimum with n GPUs, if switches only forward: n / (n - 1) times the bandwidth into a GPU, including its
     NIC if there are several boxes. With several boxes, boxes / (boxes - 1) times the total NIC bandwidth of one box is
-    a second limit, and the lower one counts. Two A100 boxes: 346.67 GB/s. The known symmetries (rotations of the boxes
-    and of the GPUs) act regularly.
+    a second limit, and the lower one counts. Two A100 boxes: 346.67 GB/s. Exactly one product of the known symmetries
+    (rotations of the boxes and of the GPUs) maps a GPU to a given GPU.
     """
     boxes = _box_count(call, "racks" if call.name == "nvl72" else "boxes")
     return _plan(call, replace(_BOXES[call.name], boxes=boxes))
@@ -198,8 +198,8 @@ def plan_railclos(call: FamilyCall) -> TopologyPlan:
     and spines of a single box; the spines of a single rail. boxes * gpus >= 2.
 
     Allgather optimum with n = boxes * gpus GPUs, boxes > 1 and gpus > 1: the smaller of (450 + nic) n / (n - 1) and
-    gpus * nic * boxes / (boxes - 1). Spines change neither value; they matter for all-to-all. The known symmetries
-    (rotations of the boxes and of the GPUs) act regularly.
+    gpus * nic * boxes / (boxes - 1). Spines change neither value; they matter for all-to-all. Exactly one product of
+    the known symmetries (rotations of the boxes and of the GPUs) maps a GPU to a given GPU.
     Source: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs", 2023, for both variants
     of the network; docs/contributing/decisions.md explains the choices that the paper leaves open.
     """

@@ -265,9 +265,9 @@ def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
 def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
     """Hypercube in which two opposite links of one square are crossed.
 
-    n >= 3; in the square of the last four ranks z - 3, z - 2, z - 1, z, the diagonals replace the links between z - 3
-    and z - 2 and between z - 1 and z. 2^n nodes, degree n, diameter n - 1, reverse-symmetric. BFB is bandwidth-optimal
-    for n = 3, but not for n = 4, 5, 6.
+    n >= 3. The square consists of the last four ranks z - 3, z - 2, z - 1, z. Its diagonals replace the links between
+    z - 3 and z - 2 and between z - 1 and z. 2^n nodes, degree n, diameter n - 1, reverse-symmetric. BFB is
+    bandwidth-optimal for n = 3, but not for n = 4, 5, 6.
     Source: Esfahanian, Ni, Sagan, "The twisted n-cube with application to multiprocessing", 1991.
     """
     (n,) = fixed_numbers(call, "twisted-hypercube:n", 1)
@@ -359,8 +359,8 @@ _HXMESH_SYNTAX = "hxmesh:b,XxY"
 def plan_hxmesh(call: FamilyCall) -> TopologyPlan:
     """HammingMesh: X x Y boards, each a mesh of b x b nodes, joined by one switch per row and per column of nodes.
 
-    The nodes form a grid of X b rows and Y b columns, ranked row by row. The first and last node of a board in each
-    row are linked to the switch of that row (`row:I`), the first and last in each column to the switch of that column
+    The nodes form a grid of X b rows and Y b columns, ranked row by row. In each row of a board, the first and the last
+    node are linked to the switch of that row (`row:I`). In each column, they are linked to the switch of that column
     (`column:J`). All links have capacity 1 in both directions; a switch stands for a fat tree without contention. With
     b = 1, a node has two parallel links to each of its two switches, and the network behaves like a HyperX. A direction
     with a single board has no switches. Compute nodes have degree 4 for X, Y >= 2; diameter 2 b - 2 within a board;

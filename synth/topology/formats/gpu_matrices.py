@@ -211,7 +211,7 @@ def _nvlink_of(
 ) -> tuple[Rate, set[int]]:
     """Return the rate of one NVLink, and the GPUs that an NVSwitch connects.
 
-    On GPUs with 5 to 12 NVLinks, each NVLink carries 25 GB/s; with more or fewer, the rate depends on the GPU model.
+    On GPUs with 5 to 12 NVLinks, each NVLink has 25 GB/s; with more or fewer, the rate depends on the GPU model.
     """
     sums = {gpu: sum(count for (a, _), count in lanes.items() if a == gpu) for gpu in gpus}
     component = _groups(gpus, lanes)
@@ -391,7 +391,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
 
 
 def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
-    """Return the CPU of each GPU: its NUMA node if `text` states it, otherwise a CPU shared by GPUs few hops apart."""
+    """Return the CPU of each GPU: its NUMA node if `text` states it, otherwise one CPU per group of close GPUs."""
     numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
     if set(numa) >= set(range(count)):
         order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
