@@ -40,5 +40,5 @@ _HOMES = {
     "chorale.tuner.trials.records": "Candidate TrialRecord tuning_table",
 }
 
-__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # imported on first use
 __getattr__ = lazy_names(__name__, _HOMES)

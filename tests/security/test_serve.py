@@ -24,7 +24,7 @@ def test_every_port_of_a_service_is_on_loopback(tmp_path: Path) -> None:
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, text=True, cwd=REPOSITORY, umask=0o022, **pipes) as service:
         assert service.stderr is not None
-        assert any("the page, for you alone" in line for line in service.stderr)
+        assert any("web page, do not share this address" in line for line in service.stderr)
         until(lambda: len(open_ports(service.pid)) > 5, 60)
         ports = open_ports(service.pid)
         folder = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""`chorale alltoall` and `groups`: the best rate of an all-to-all, plans for given sizes, groups on one fabric."""
+"""`chorale alltoall` and `groups`: best rate of an all-to-all, plans for given amounts, groups that share a fabric."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,13 +55,14 @@ def alltoall(
 ) -> Result:
     """Bound the rate of an all-to-all over any routes, or plan one for given sizes.
 
-    The lower bound is reached by computed flows, and link prices prove the upper bound. Both are exact fractions.
+    Computed flows reach the lower bound of the rate, and prices of links (dual variables) prove the upper bound. Both
+    are exact fractions.
 
     With --traffic, plan an all-to-all of given sizes instead, verify its schedule, and compare it with direct sending.
     With --routing, plan the dispatch of tokens to their experts, and the combine, which adds the results.
 
     Args:
-        gap: Stop when the bounds differ by at most this fraction; only the method prices can stop early.
+        gap: Stop when the bounds differ by at most this fraction; only the method `prices` can stop early.
         chunks: With --traffic: chunks of the largest shard; default: as few as suffice.
         traffic: Amounts that ranks send to each other: a .json, .csv or .npy file, or zipf:S for skewed experts.
         following: Afterwards plan again for this traffic, starting from the previous plan; may be repeated.
@@ -99,8 +100,8 @@ def alltoall(
             plan = plan_traffic(topology, matrices[0], chunks=chunks, gap=allowed, method=rate_method)
         return _traffic_result(plan, matrices[1:], allowed, output, stages)
     if following or transposed:
-        rule = "--next and --combine need the traffic"
-        raise InvalidInput(rule, "", "add --traffic zipf:1.2")
+        rule = "--next and --combine need --traffic"
+        raise InvalidInput(rule, "", "add for example --traffic zipf:1.2")
     with status_line(f"all-to-all on {topology.spec}") as show, stages.stage("rate"):
 
         def tell(lower: Fraction, upper: Fraction) -> None:
@@ -162,7 +163,7 @@ def _traffic_result(
         behind = f"{float(plan.gap):.2%} behind its bound with {int(counts.counts.max())} chunks for the largest pair"
         message = f"{behind}; try more --chunks"
         warnings = [{"kind": "bandwidth", "gap": rational_text(plan.gap), "message": message}]
-    # Rates are for a pair with the mean amount, as for an ordinary all-to-all
+    # Rates are for a pair of ranks with the mean amount, so they compare with those of an ordinary all-to-all
     document: dict[str, Any] = {
         **network_facts(topology),
         "traffic": {
@@ -252,7 +253,10 @@ def _more(gap: Fraction) -> str:
 def _routing_result(
     topology: Topology, batch: TokenBatch, steps: int, combine: bool, output: str | None, stages: Stopwatch
 ) -> Result:
-    """Plan and verify dispatch and combine of `batch`, compare them with sending every copy, and suggest placements."""
+    """Plan and verify the dispatch and combine of `batch`, and compare them with sending one copy to each expert.
+
+    If `steps` is not 0, also suggest up to this number of changes to the placement of experts.
+    """
     routing = route_tokens(batch, topology.compute_count)
     with stages.stage("plan"):
         plan = plan_dispatch(topology, routing)
@@ -310,7 +314,7 @@ def _routing_result(
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
-    """Return suggested placement changes with time bounds, and planned times after them and with DeepSeek's EPLB."""
+    """Suggest up to `most` changes to the placement of experts; compare the time after them with DeepSeek's EPLB."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)
@@ -438,7 +442,7 @@ def _table(title: str, rows: Iterable[tuple[str, str | None]], document: dict[st
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:
-    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; several groups get numbered names."""
+    """Parse NAME=COLLECTIVE:RANKS:AMOUNT; if RANKS is a split into several groups, their names are numbered."""
     name, equals, rest = text.partition("=")
     parts = rest.split(":")
     if not equals or not name.isidentifier() or len(parts) != 3:
@@ -471,7 +475,7 @@ def _ranks(count: int, text: str) -> list[tuple[int, ...]]:
         low = _rank(first, text)
         high = _rank(last, text) if dash else low
         if not low <= high < count:
-            raise InvalidInput(f"ranks must be 0 to {count - 1}, ranges upwards", part, "write 0-7 or 0,8,16")
+            raise InvalidInput(f"ranks must be 0 to {count - 1} and ascend", part, "write 0-7 or 0,8,16")
         members += range(low, high + 1)
     return [tuple(members)]
 

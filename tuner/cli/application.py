@@ -25,12 +25,12 @@ class ChoraleCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _require(self, ctx: Any, args: list[str]) -> None:
-        """Raise InvalidInput, naming every missing argument and option, or every superfluous argument."""
+        """Raise InvalidInput with the names of all missing arguments and options, or with all superfluous arguments."""
         values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # raises for an unknown option
         if extra and not ctx.allow_extra_args:
             options = [item for item in self.params if item.param_type_name == "option" and item.required]
             values_of = " ".join(f"{_name(item)} VALUE" for item in options)
-            way_out = f"values of options follow their names: {values_of}" if options else "leave them out"
+            way_out = f"write each value after the name of its option: {values_of}" if options else "leave them out"
             raise InvalidInput(f"`{ctx.command_path}` takes fewer arguments", " ".join(extra), way_out)
         required = [parameter for parameter in self.params if parameter.required]
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
@@ -47,7 +47,7 @@ class ChoraleCommand(TyperCommand):
             raise InvalidInput(f"`{ctx.command_path}` needs {names}", "", f"see `{ctx.command_path} --help`")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options and, if a method can be chosen, a line for every method."""
+        """Write the help of arguments and options and, if the command has an argument METHOD, of each method."""
         super().format_options(ctx, formatter)
         if any("METHOD" in str(parameter.metavar) for parameter in self.params):
             from chorale.synth.methods.catalog import METHODS  # noqa: PLC0415 - only for this help
@@ -61,7 +61,7 @@ class ChoraleCommand(TyperCommand):
 
 
 class CommandLine(typer.Typer):
-    """A group of commands with plain help, each a `ChoraleCommand`.
+    """A group of `ChoraleCommand`s whose help texts are plain, without markup.
 
     A command that returns a `Result` gets the option `--json`. The command prints the result as JSON or as text and
     exits with its exit code. A parameter that is a dataclass is replaced by one option for each of its fields.
@@ -84,7 +84,7 @@ class CommandLine(typer.Typer):
 def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the command for `function`, with help texts from the `Args` section of its docstring.
 
-    Fields of its dataclass parameters become separate options, and `--json` is added if it returns a result.
+    Each field of a dataclass parameter becomes an option, and `--json` is added if `function` returns a result.
     """
     signature = inspect.signature(function, eval_str=True)
     models = {
@@ -123,7 +123,7 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(documented: Any) -> tuple[str, dict[str, str]]:
-    """Return the docstring without its `Args` section, and each argument's help text, also from base classes."""
+    """Return the docstring without its `Args` section, and a help text for each argument, including inherited ones."""
     helps: dict[str, str] = {}
     paragraphs: list[str] = []
     for each in reversed(getattr(documented, "__mro__", (documented,))):

@@ -49,7 +49,7 @@ def auto(
     Example: chorale auto --budget 30
     """
     if model is not None and dump is None:
-        raise InvalidInput("--model {} works only with a saved matrix of GPUs", model, "add --dump FILE")
+        raise InvalidInput("--model {} works only with a saved GPU matrix", model, "add --dump FILE")
     fabric = discover(spec, dump, model)
     for line in fabric.skipped:
         people.print(f"skipped {line}", markup=False)
@@ -81,7 +81,7 @@ def demo(
     network = load_topology(EMULATED)
     people.print(f"making and verifying {', '.join(METHODS)} for an allreduce on {EMULATED}", highlight=False)
     schedules = {method: synthesized_allreduce(network, method) for method in METHODS}
-    people.print("running them in turns", highlight=False)
+    people.print("running them alternately", highlight=False)
     home, sizes, notice = Home.from_environment().root, parse_sizes(SIZES), None
     try:
         runner, measured = "local", contest(schedules, "local", sizes, home, repeats=3, timeout_s=_LIMIT_S)

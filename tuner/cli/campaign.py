@@ -101,7 +101,7 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     """
     folder = launch_folder(Home.from_environment(), name, launch)
     facts = launch_health(folder)
-    whole = f"{folder}: {facts['trials']} trials, the journal is whole"
+    whole = f"{folder}: {facts['trials']} trials, the journal is intact"
     document = {"campaign": name, **facts}
     if facts["ok"]:
         return Result(document, whole)
@@ -152,7 +152,7 @@ def ui(
     notice(f"{redacted(uri)} at {address} (ctrl-C ends)")
     notice(f"user {USER}, password in {secret}")
     if not is_loopback(host):
-        people.print("warning: others can reach it, and HTTP hides no password: use it in networks that you trust")
+        people.print("warning: others can reach this page, and HTTP sends the password unencrypted: trust the network")
     serve_pages(home, host, port)
 
 
@@ -170,7 +170,7 @@ def best(
     If a program that was written by hand won, there is only a program and no schedule.
     If no program beat the library, the result is the library's own algorithm, and there are no files.
 
-    --rollback moves the alias back to the version that had it before. No campaign promotes the current version again.
+    --rollback moves the alias back to the version that had it before. The current version is never promoted again.
 
     Args:
         topology: Network, such as hypercube:3.
@@ -196,20 +196,20 @@ def best(
         champion, size_class = find_champion(mlflow, network, name, size_bytes, alias)
         if size_class != SizeClass.of(size_bytes):
             value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
-            raise InvalidInput("there is no entry at exactly this size: {}", value, "name a size of the entry")
+            raise InvalidInput("there is no entry for exactly this size: {}", value, "give a size in this range")
         former, _ = roll_back(mlflow, champion.name, alias)
-        people.print(f"version {former.version} no longer is {alias}", highlight=False)
+        people.print(f"version {former.version} is no longer {alias}", highlight=False)
     entry = load_best(mlflow, network, name, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / entry.version.name / entry.version.version
     document = _save(entry, home.create(folder))
     exact = entry.size_class == SizeClass.of(size_bytes)
     if not exact:
         people.print(
-            f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {entry.size_class}"
+            f"nothing is registered for {format_size(size_bytes)}; this is for the nearest class, {entry.size_class}"
         )
     if entry.library is not None:
         time = format_us(document["measured"]["time_us"] / 1e6)
-        answer: list[Text | str] = [f"use the library's own {entry.library}: {time}, nothing beat it"]
+        answer: list[Text | str] = [f"use the library's own {entry.library}: {time}, nothing was faster"]
     else:
         answer = [long_line(path) for path in (document["schedule"], document["program"]) if path]
     rolled_back = {"rolled_back": former.version} if former else {}
@@ -217,7 +217,7 @@ def best(
     table = facts_table(title, _rows(document["measured"]))
     named = "" if alias == "champion" else f" --alias {quote(alias)}"
     step = f"chorale table write --topology {quote(topology)}{named} -o job.table"
-    if entry.manifest["runner"] == "msccl" and document["schedule"]:  # its runtimes read files instead of tables
+    if entry.manifest["runner"] == "msccl" and document["schedule"]:  # runtimes of MSCCL read files instead of tables
         step = f"chorale export {quote(document['schedule'])} -o job"
     return Result({**document, "exact": exact, **rolled_back}, table, *answer, next_step=step)
 

@@ -36,7 +36,7 @@ from chorale.tuner.tracking.mlflow_store import what_is_at
 class Check:
     """The result of one check of `chorale doctor`.
 
-    required: whether the quickstart campaign needs it; otherwise only `needed_for` does
+    required: whether campaigns cannot run if this check fails; other checks matter only to `needed_for`
     way_out:  how to fix it, in words
     command:  command that fixes it, if there is one
     """
@@ -71,7 +71,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Call `attempt`, which returns what it found or raises Unavailable. `way_out` defaults to that error's fix."""
+    """Check that `attempt`, which returns what it found, does not raise Unavailable. way_out: [that of the error]"""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:
@@ -104,7 +104,7 @@ def machine_checks() -> Iterator[Check]:
     way_out = "free some space, or set CHORALE_HOME to a folder that can be written"
     yield Check("data folder", free_gib > 0.5, found, "journals and tracking", way_out, True, ANOTHER_HOME)
     for name, purpose in (
-        ("ray", "campaigns and spread-out synthesis"),
+        ("ray", "campaigns and distributed synthesis"),
         ("optuna", "campaigns"),
         ("mlflow", "tracking"),
     ):
@@ -132,7 +132,7 @@ def machine_checks() -> Iterator[Check]:
     yield tried("user namespaces", _user_namespace, "emulated fabrics without root", way_out)
     command = "" if is_root else "sudo chorale fabric up ring:4 --link-mbps 50"
     yield tried("fabrics", _namespaces, "`chorale fabric`", command=command)
-    purpose = "`chorale fabric` with links that are never too fast"
+    purpose = "`chorale fabric` with links that never exceed their rate"
     yield tried("honest links", lambda: require_tun() or "/dev/net/tun", purpose)  # type: ignore[func-returns-value]
 
 
@@ -164,9 +164,9 @@ def _namespaces() -> str:
 def service_checks(home: Home) -> Iterator[Check]:
     """Yield a check of each service; each check waits at most `PATIENCE_S` for an answer."""
     address, command = os.environ.get("RAY_ADDRESS", ""), "unset RAY_ADDRESS"
-    way_out = f"start it with `ray start --head`, or `{command}` and campaigns work in processes here"
+    way_out = f"start it with `ray start --head`, or `{command}` to run campaigns in processes on this machine"
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    ok, found = True, f"RAY_ADDRESS={address}" if address else "none named: campaigns work in processes here"
+    ok, found = True, f"RAY_ADDRESS={address}" if address else "none named: campaigns use processes on this machine"
     if port.isdigit():
         try:
             with closing(socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S)):
@@ -176,7 +176,7 @@ def service_checks(home: Home) -> Iterator[Check]:
         found = f"{address} {'answers' if ok else 'does not answer'}"
     yield Check("ray cluster", ok, found, "campaigns on a cluster", way_out, True, command)
     command = "unset MLFLOW_TRACKING_URI"
-    then = f"`{command}` and runs are kept in the data folder; else campaigns run, and their runs wait for --resume"
+    then = f"`{command}` to track runs in the data folder; otherwise `chorale tune --resume` uploads them later"
     store = tried("mlflow store", lambda: what_is_at(home.mlflow_uri), "tracking")
     way_out = f"{store.way_out}; {then}" if store.way_out else then
     yield replace(store, way_out=way_out, command="" if store.ok else command)
@@ -189,7 +189,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("mlflow", "data folder", "mlflow store"),
     "service": ("ray", "fastapi", "data folder"),
 }
-"""Runner or service -> names of the checks that it needs, in the order in which to fix them."""
+"""Runner or service -> names of the checks that must pass, in the order in which to fix them."""
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -26,9 +26,9 @@ def experiment(
 ) -> Result:
     """Run an experiment row by row, and compare its results with published ones.
 
-    Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it. Each finished part is
-    stored in the data folder, where --resume finds it. Parts run in the executor, except those that measure times:
-    these run one at a time.
+    Exit code 1 if a row is not as published or claimed. Every row names the spec and method that reproduce it. An
+    experiment is computed in parts, and each finished part is stored in the data folder for --resume. Parts run in the
+    executor, except those that measure times: these run one at a time.
 
     Args:
         name: Experiment to run, or `list` to list them.
@@ -82,8 +82,8 @@ def bench(
 ) -> Result:
     """Run benchmarks, compare facts such as counts with expected ones, and keep a history.
 
-    The history is a file in the data folder. Exit code 1 if a fact differs. Goals are ratios to the reference; a missed
-    goal for a time is reported but does not change the exit code.
+    The history is a file in the data folder. Exit code 1 if a fact differs. A ratio says how many times better our code
+    is than a reference, such as NetworkX. If times miss the goal for their ratio, the exit code does not change.
 
     Args:
         names: Benchmarks; default: all.
@@ -93,7 +93,7 @@ def bench(
     suite = importlib.import_module("chorale.experiments.bench.suite")
     rows: list[dict[str, Any]] = []
     for benchmark in suite.chosen(names or []):
-        people.print(f"{benchmark.name}: beside {benchmark.reference}")
+        people.print(f"{benchmark.name}: compared with {benchmark.reference}")
         rows += suite.rows_of(benchmark)
     shown, failed = ruled_table("benchmark", "case", "ratio", "goal", "", "facts"), []
     for row in rows:

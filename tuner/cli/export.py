@@ -52,7 +52,7 @@ def folder_files(
     Args:
         topology: The network on which the job runs.
         programs: Checked programs, one per dialect, all for the same collective and ranks.
-        verified: The schedule from which they were lowered, or None for programs from elsewhere.
+        verified: The schedule from which the programs were lowered, or None if they were read from files.
         options: Where and how GPU programs run; the launcher is chosen for each folder.
     """
     collective, schedule = programs[0].collective, None
@@ -69,7 +69,7 @@ def folder_files(
     lines = [
         f"# {collective.name.value} of {len(programs[0].ranks)} ranks on {topology.spec}",
         "",
-        f"Every folder is a job by itself.{cost} `manifest.json` says what everything is; its ids are SHA-256.",
+        f"Each folder is a complete job.{cost} `manifest.json` describes all files; its ids are SHA-256.",
         "",
         "| folder | for | start with |",
         "|---|---|---|",
@@ -144,16 +144,16 @@ chorale lift program.xml --spec {spec}    # read it back, check it again
 
 1. The command ends with exit code 0: every element of every result was compared with the definition.
 2. Nothing else can have run: these runners have no algorithm to fall back to.
-3. `--json` names the runner and its environment beside the times.
+3. With `--json`, the output also names the runner and its environment.
 """
 _CHECKLIST = """\
-How to see that the program really ran, for runtimes that fall back to their own algorithms without a word:
+How to see that the program really ran, because some runtimes silently fall back to their own algorithms:
 
-1. `./run.sh proof > proof.txt` first. The README of the folder says which lines `logs/proof.*` must hold, and how many.
-2. `#wrong` is 0 in every row.
-3. `./run.sh library` and `./run.sh program` in turns: the times of the placement that the program serves differ, those
-   of the other placement do not.
-4. `sha256sum algorithms/program.xml` is what the manifest says, on every node."""
+1. Run `./run.sh proof > proof.txt` first. The folder's README says which lines `logs/proof.*` must contain.
+2. Check that `#wrong` is 0 in every row.
+3. Run `./run.sh library` and `./run.sh program` alternately. Only the times in place or only those out of place may
+   differ: the ones for which the program was made.
+4. Check that `sha256sum algorithms/program.xml` prints the id in the manifest, on every node."""
 _ALWAYS_CHECKED = "The runners check every element and have nothing to fall back to."
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
@@ -256,5 +256,5 @@ def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tup
     served = tuple(sorted({served_size(size, ELEMENT_TYPES[dtype].dtype.itemsize, programs) for size in requested}))
     if set(served) != set(requested):
         listed = ", ".join(map(format_size, served))
-        people.print(f"sizes are rounded up to what the chunks of the programs divide: {listed}")
+        people.print(f"sizes are rounded up to multiples of the programs' chunks: {listed}")
     return served

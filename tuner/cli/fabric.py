@@ -40,7 +40,7 @@ def up(
     the command changes nothing.
 
     Args:
-        link_mbps: Mbit/s of a link of capacity 1; on fabrics in GB/s, of the fastest link.
+        link_mbps: Mbit/s of a link of capacity 1; if the topology has bandwidths in GB/s, of its fastest link.
         name: Name of the fabric, if you run more than one.
         force: Keep the fabric even if its self-test fails.
 
@@ -124,7 +124,7 @@ def execute(
     running = {fabric.name: fabric for fabric in fabrics()}
     if name not in running:
         up = ", ".join(running) or "none"
-        raise InvalidInput("the fabric {} is not up", name, f"choose one that is (now: {up}) by --name")
+        raise InvalidInput("the fabric {} is not up", name, f"choose one that is up ({up}) with --name")
     done = subprocess.run([*running[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own command
     raise typer.Exit(done.returncode)
 
@@ -136,11 +136,11 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Describe what carries the packets, and the link rates that the self-test measured."""
+    """Return whether the process that carries the packets is running, and the rate in the self-test, in words."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.wire_pid} has ended; take the fabric down"
     efficiency = fabric.efficiency
-    return "wire" if efficiency is None else f"wire, {efficiency:.0%} of the rate with all busy"
+    return "wire" if efficiency is None else f"wire, {efficiency:.0%} of the rate when all are busy"
 
 
 def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def event_line(event: dict[str, Any]) -> str:
             return f"time relative to the current table: {rows or '; '.join(event['failures']) or 'the same'}{outcome}"
         case "publish":
             stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in event["stages"].items())
-            after = f"{event['seconds']:.1f} s after the first sign ({stages})"
+            after = f"{event['seconds']:.1f} s after the first sign of a change ({stages})"
             return f"published table {event['table'][:12]} {after}: {event['why']}"
         case "resume":
             return f"continues with table {event['table'][:12]}: {event['why']}"

@@ -42,16 +42,16 @@ def find(
     workers: Workers = None,
     plot: PlotFile = None,
 ) -> Result:
-    """Find topologies that none beats in both steps and bandwidth, or the best for a workload.
+    """Find topologies with the best trade-offs of steps and bandwidth, or the best for a workload.
 
     `chorale synth METHOD SPEC --collective allgather` reproduces every row; an allreduce takes twice as long. For a
-    range of nodes, costs come from theorems: no schedules are built, and no bases are searched.
+    range of nodes, costs come from theorems: no schedules are built, and no Cayley digraphs are searched.
 
     Args:
         nodes: Number of nodes, or a range FIRST:LAST.
         degree: Links out of and into every node.
         bidirectional: Require the reverse of every link.
-        seeds: Seeds of the search for Cayley digraphs; 0: no search.
+        seeds: Number of random searches for Cayley digraphs, each with another seed; 0: no search.
         collective: Rank by allreduce (steps and bandwidth), alltoall (rate), or both.
         keep_cables: CSV file of existing cables (from,to); nodes are placed so that most of them stay.
         moves: With --keep-cables: largest number of new cables.
@@ -117,7 +117,7 @@ def find(
 
 
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
-    """Parse N or FIRST:LAST; return the node counts, for a range only those for which a network exists."""
+    """Parse N or FIRST:LAST. Return the numbers of nodes; in a range, only those for which a network exists."""
     first, colon, last = text.partition(":")
     if not (first.isdecimal() and len(first) < 10 and (not colon or (last.isdecimal() and len(last) < 10))):
         raise InvalidInput("--nodes must be a number or a range", text, "write for example 64 or 5:2000")

@@ -1,7 +1,7 @@
 """The `chorale` command: all commands by name, exit codes, and options that work everywhere.
 
-A command is a function of the same name, whose module is imported only when the command is used. A group of commands is
-a `CommandLine` called `NAME_app`.
+The function of a command has the command's name, and its module is imported only when the command is used. A group of
+commands is a `CommandLine` called `NAME_app`.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from chorale.tuner.cli.process import hide_passwords, stopping_in_order
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("topology", "List the families of networks; show or import a network."),
-    "find": ("find", "Find topologies that none beats in both steps and bandwidth, or the best for a workload."),
+    "find": ("find", "Find topologies with the best trade-offs of steps and bandwidth, or the best for a workload."),
     "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
     "auto": ("auto", "Detect the fabric, prove how fast an allreduce can be on it, and suggest next commands."),
     "demo": ("auto", "Tune an allreduce of eight processes, connected like the corners of a cube, and draw it."),
@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "lift": ("verify", "Read a program back and check it against its collective; exit 0 if it is correct, 1 if not."),
     "show": ("show", "Show link loads and routes of a schedule, or link loads and the timeline of a program."),
     "export": ("export", "Write a job folder: programs, environment, launch scripts, manifest and checklist."),
-    "compare": ("show", "Compare exact costs, resources and predicted times, and find where one overtakes the other."),
+    "compare": ("show", "Compare exact costs, resources and predicted times; find the sizes at which each is faster."),
     "alltoall": ("alltoall", "Bound the rate of an all-to-all over any routes, or plan one for given sizes."),
     "groups": ("alltoall", "Plan collectives of several groups of ranks that share a fabric and run at the same time."),
     "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (ChoraleError, ModuleNotFoundError, OSError) as error:
         known = missing_extra(error) if isinstance(error, ModuleNotFoundError) else error
         if isinstance(known, OSError) and known.filename is not None:
-            way_out = "give it to this user, free space or mount it again, or point CHORALE_HOME at another folder"
+            way_out = "check its owner, free space and mount, or set CHORALE_HOME to another folder"
             known = Unavailable("cannot use {}", f"{known.filename}: {known.strerror}", way_out)
         if not isinstance(known, ChoraleError):
             raise

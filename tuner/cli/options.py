@@ -84,7 +84,7 @@ SpecOfProgram = Annotated[
 ]
 CollectiveFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Description of a program's custom collective (chorale-collective/1)."),
+    typer.Option(metavar="FILE", help="File that describes the program's custom collective (chorale-collective/1)."),
 ]
 Shards = Annotated[
     str | None,
@@ -126,7 +126,7 @@ ProgramOutput = Annotated[str | None, typer.Option(*_OUTPUT, callback=file_to_wr
 FileOutput = Annotated[Path, typer.Option(*_OUTPUT, callback=file_to_write, metavar="FILE", help="File to write.")]
 GpuModelName = Annotated[
     str | None,
-    typer.Option("--model", metavar="NAME", help="Model of the GPUs in a matrix, such as H100 [as in the file]."),
+    typer.Option("--model", metavar="NAME", help="GPU model for a GPU matrix, such as H100 [as in the file]."),
 ]
 PlotFile = Annotated[
     Path | None,
@@ -147,13 +147,13 @@ UNIT_LINK_GBPS = "100"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Costs of messages, for commands that simulate.
+    """Latencies, overhead and link rate for commands that simulate.
 
     Args:
         alpha_us: Fixed cost of each message before it starts, in microseconds; default: 0.
         link_latency_us: Time that a bit takes over a link, in microseconds; default: 0.1.
         hop_us: Time that a node takes to process a packet, in microseconds; default: 0.3.
-        calibration: JSON of `run --calibrate --json`, instead of rates and latencies.
+        calibration: File with the output of `run --calibrate --json`, used instead of rates and latencies.
     """
 
     alpha_us: str | None = None

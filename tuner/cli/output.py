@@ -119,7 +119,7 @@ def status_line(title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
-    """Yield an observer of stages that shows the current one after `title`, if progress is shown."""
+    """Yield a function that shows the name of a stage after `title`, if progress is shown, and returns a context."""
     with status_line(title) as show:
 
         def observe(stage: str) -> AbstractContextManager[object]:

@@ -87,9 +87,9 @@ def record(
 def _reported(recorded: Record, output: Path) -> Result:
     job = RecordedJob.of(recorded)
     what = "time" if job.timed else "bytes"
-    people.print(f"{job.covered:.0%} of the {what} is in collectives that `chorale tune` can make")
+    people.print(f"{job.covered:.0%} of the {what} is in collectives that `chorale tune` can tune")
     if any(key.dtype == UNKNOWN for key in recorded.calls):
-        people.print("the trace names no element types for some calls: their elements count 4 bytes")
+        people.print("the trace names no element types for some calls: 4 bytes per element are assumed")
     notice(f"next: chorale tune --from-record {output} --topology SPEC")
     calls = sorted(recorded.calls.items(), key=lambda item: -item[1].seconds)
     columns: Columns = {
@@ -115,7 +115,7 @@ def replay(
     """Replay campaigns on recorded runs, to see how well `chorale tune` searches and decides.
 
     A task is a collective on a fabric: the recorded configurations are the search space, and the library's runs are the
-    baseline. Recorded times are taken as the truth, to which random noise is added.
+    baseline. Recorded times count as the true times; random noise is added to them.
 
     Args:
         records: Tables of runs (.csv), logs of nccl-tests, or folders of logs.
@@ -133,7 +133,7 @@ def replay(
     begin = partial(people.print, highlight=False, markup=False)
     document = replay_document(records, trials, seeds, noise, sampler, prior_or_none, begin)
     unchecked = [
-        f"{task['task']}: {task['unchecked']:.0%} of the times are unchecked, nobody knows whether results were right"
+        f"{task['task']}: {task['unchecked']:.0%} of the times are from runs whose results were not checked"
         for task in document["tasks"]
         if task["unchecked"]
     ]
@@ -153,7 +153,7 @@ _COLUMNS: Columns = {
     "cover": lambda task: "-" if task["coverage"] is None else f"{task['coverage']:.1%}",
 }
 _LEGEND = (
-    "trials: until the mean over sizes is within 5 %, all: until every size is; seconds: to the mean, over those of "
-    "measuring all of every trial; wrong: entries more than 5 % behind; open: undecided; false: programs named that "
-    "are not faster than the library; cover: intervals that hold the truth"
+    "trials: until the mean over sizes is within 5 % of the best; all: until every size is; seconds: until the mean "
+    "is, relative to measuring every trial completely; wrong: entries more than 5 % slower; open: undecided; "
+    "false: programs chosen that are not faster than the library; cover: intervals that contain the true time"
 )

@@ -46,7 +46,7 @@ class RunnerChoices:
     """Where a runner runs, and its other options.
 
     Args:
-        link_mbps: Mbit/s of a link (--link-gbps: Gbit/s); default: that of the runner.
+        link_mbps: Mbit/s of a link; default: that of the runner.
         fabric: Name of the emulated network to run on.
         where: Run on a fabric, a cluster, or loopback; default: the first of these that is available.
         hosts: Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.
@@ -103,7 +103,7 @@ def run(
     """
     sizes_bytes = parse_sizes(sizes)
     if trace is not None and trace.suffix != ".json":
-        raise InvalidInput("a trace is written as .json", trace, "name it trace.json")
+        raise InvalidInput("the name of a trace must end in .json", trace, "name it for example trace.json")
     config = runner_config(runner, choices.options_of_runner())
     network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
     read = partial(load_runnable, target=config.lowering(), collective=collective)
@@ -146,7 +146,7 @@ def run(
     if trace is not None:
         traces = measurement.traces.get(file, ())
         if not (traces and all(traces)) or not isinstance(program, Program):
-            rule = "only programs other than plans on the runners local, mpi and oneccl can be traced, not {}"
+            rule = "only programs (no plans) on the runners local, mpi and oneccl can be traced, not {}"
             raise Unavailable(rule, f"{file} on {runner}", "leave --trace out")
         write_file(trace, trace_events(program, traces).encode())
     return report.result()
@@ -156,7 +156,7 @@ def _reference(reference: str, file: str, topology: Topology, read: Callable[...
     """Return the program of `reference`. Raises InvalidInput if it is `file` itself or is for another network."""
     if reference == file:
         raise InvalidInput(
-            "the reference {} is the same file", reference, "name another file (a copy shows how times scatter)"
+            "the reference {} is the same file", reference, "name another file, or a copy to see how times vary"
         )
     other = read(reference, topology if is_program_file(reference) else None)
     if other.topology.id != topology.id:
@@ -195,7 +195,7 @@ class RunReport:
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
             return None
-        return f"{ranks} ranks take turns on {cores} cores, and loopback is no network"
+        return f"{ranks} ranks share {cores} cores, and loopback is not a network"
 
     def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
         algbw = measured.size_bytes / measured.median_s / 1e9
@@ -286,7 +286,7 @@ class RunReport:
                 "relative error, mean and largest": f"{fitted.mean_error:.2%}, {fitted.max_error:.2%}",
             }
             if fitted.unseen_error is not None:
-                facts["of programs that were left out of the fit"] = f"{fitted.unseen_error:.2%}"
+                facts["error of programs that the fit did not use"] = f"{fitted.unseen_error:.2%}"
             yield facts_table(f"calibration from {fitted.observations} measurements", facts.items())
 
 
@@ -306,7 +306,7 @@ def judge(
     predicts, what limits it, and whether it is unusually slow. Exit 1 if results were wrong.
 
     Args:
-        results: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form.
+        results: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any of their formats.
         topology: Network on which the times were measured.
         collective: Collective to judge, if the file has several or does not name it.
         link_gbps: Gbit/s of a link, for networks without bandwidths.

@@ -65,7 +65,7 @@ def create(
         rule = "{} cannot be the name of a token"
         raise InvalidInput(rule, name, "use letters, digits, `_`, `.` and `-`, but not `local`")
     if days is not None and forever:
-        raise InvalidInput("--days and --forever exclude each other", "", "leave out one of them")
+        raise InvalidInput("--days and --forever cannot be combined", "", "leave out one of them")
     end = datetime.fromtimestamp(int(time.time()), UTC) + timedelta(days=DEFAULT_DAYS if days is None else days)
     token, digest = access.make_token()
     fields: dict[str, Any] = {"role": role, "expires": None if forever else end, "jobs": jobs}
@@ -79,7 +79,7 @@ def create(
         return [*entries, entry]
 
     access.change_tokens(file, added)
-    people.print("Give this token to its owner; it is not kept anywhere:", highlight=False)
+    people.print("Give this token to its owner; it is not stored anywhere:", highlight=False)
     return Result({"token": token, **_facts(entry), "file": str(file)}, long_line(token))
 
 
@@ -178,6 +178,6 @@ def serve(
     def say_where() -> None:
         people.print(f"serving on http://{host}:{port}")
         if is_loopback(host):
-            notice(f"the page, for you alone: http://{host}:{port}/#token={access.local_token(home)}")
+            notice(f"web page, do not share this address: http://{host}:{port}/#token={access.local_token(home)}")
 
     serve_application(build, host, port, address, say_where)

@@ -86,7 +86,7 @@ class Side:
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
     def library(self, size_bytes: int) -> dict[str, Any]:
-        """Return the algorithm that the library's cost model chooses, and its time in µs; null if there is no model."""
+        """Return the algorithm that the library's cost model chooses, and its time in µs; None if there is no model."""
         algorithms = library_algorithms(self.topology, self.collective)
         if not algorithms:
             return {"library": None, "library_us": None}
@@ -101,19 +101,19 @@ class Side:
 
 
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Compare two sides on one network; return the JSON document.
+    """Compare two schedules or programs for the same network; return the JSON document.
 
-    results:    seconds of both at each size, how much faster the second is, and the algorithm that the library chooses
-    crossovers: sizes between the requested ones, found by bisection to 1 %, at which one side overtakes the other
+    results:    times of both at each size, how much faster the second is, and the algorithm that the library chooses
+    crossovers: sizes, found to 1 % by bisection between the requested ones, from which on the other one is faster
 
     Raises InvalidInput for different networks or collectives.
     """
     if first.topology.id != second.topology.id:
         value = f"{first.topology.spec} and {second.topology.spec}"
-        raise InvalidInput("the two sides are for different networks: {}", value, "make both for the same one")
+        raise InvalidInput("the two files are for different networks: {}", value, "make both for the same one")
     if str(first.collective) != str(second.collective):
         value = f"{first.collective} and {second.collective}"
-        raise InvalidInput("the two sides are for different collectives: {}", value, "make both for the same one")
+        raise InvalidInput("the two files are for different collectives: {}", value, "make both for the same one")
 
     def faster(size: int) -> str:
         times = first.time_s(size), second.time_s(size)
@@ -150,9 +150,10 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
 
 
 def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Compare one side with its network's bound, whose certificate is checked; return the JSON document.
+    """Compare a schedule or program with the bound of its network, whose certificate is checked.
 
-    results: by size: seconds, seconds of the bound (bandwidth alone, no latencies), and their ratio
+    Returns the JSON document. Its `results` are, for each size, the predicted time, the shortest time that the bound
+    allows (from bandwidth alone, without latencies), and their ratio.
 
     Raises InvalidInput for collectives without a bound.
     """
@@ -160,7 +161,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     if collective.custom is not None:
         rule = "no bound is known for the custom collective of {}"
         raise InvalidInput(rule, collective, "compare the program with another one")
-    # Use the bound that fits the side: for ranks alone, or with switches that add and multicast
+    # Use the bound for this kind of program: ranks do all the work, or switches add and multicast
     acts = isinstance(content, ExecutionPlan) and any(body.switches for body in content.ranks)
     if isinstance(content, VerifiedSchedule):
         acts, bound = content.schedule.is_in_network, bound_of_schedule(content.schedule, side.time_per_byte)
@@ -169,7 +170,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     elif (in_network := in_network_bound(topology, collective)) is not None:
         bound = in_network
     else:
-        rule = f"a plan that adds in the switch needs a fabric whose switches can, unlike {topology.spec}"
+        rule = f"a plan in which switches add needs a fabric whose switches can add, unlike {topology.spec}"
         raise InvalidInput(rule, side.name, "choose a fabric with such switches")
     certificate = checked(topology, collective, bound).to_json(topology)
     unit_bytes_per_s = side.pricing.network(topology).unit_bytes_per_s(topology)
@@ -287,7 +288,7 @@ def compare(
     prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
-    """Compare exact costs, resources and predicted times, and find where one overtakes the other.
+    """Compare exact costs, resources and predicted times; find the sizes at which each is faster.
 
     A single file is compared with the certified bound of its fabric. Programs are checked, then simulated as flows.
     Unless --link-gbps is given, a link of capacity 1 has 100 Gbit/s.

@@ -45,7 +45,7 @@ def simulate(
     Args:
         spec: Topology, for a method; see `chorale topology list`.
         collective: For a method: allreduce (default), allgather or reduce_scatter.
-        pipeline_chunks: Chunks in which trees stream their data; default: the best number (step) or 64 (flow).
+        pipeline_chunks: Number of chunks into which trees cut their data; default: the best number (model step) or 64.
 
     Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
     """
@@ -121,7 +121,7 @@ def training(
     bucket size that gives the shortest iteration is used.
 
     Args:
-        networks: Networks to compare, each with its method [bfb].
+        networks: Networks to compare, each with a method for its schedules [bfb].
         buckets: Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.
 
     Example: chorale training gpt2-small circulant:12,2,3 hamiltonian-ring@shiftedring:12 --link-gbps 25 --alpha-us 10

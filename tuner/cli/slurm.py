@@ -46,7 +46,7 @@ class SlurmOptions:
             others = {"--site": self.site, "--time": self.job_time, "--wait": self.wait, "--array": self.array > 1}
             for flag, value in others.items():
                 if value:
-                    raise InvalidInput("{} is an option of a Slurm job", flag, "add --slurm or --slurm-script")
+                    raise InvalidInput("{} works only for a Slurm job", flag, "add --slurm or --slurm-script")
         return self.slurm or self.slurm_script is not None
 
 
@@ -71,7 +71,7 @@ def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology:
         notice(f"{options.slurm_script}: submit it with sbatch")
         return
     job = jobs.submit(script, home.create(home.root / "slurm"), name)
-    notice(f"job {job.job_id}, which writes {job.messages}")
+    notice(f"submitted job {job.job_id}; its messages: {job.messages}")
     if options.wait:
         follow_job(name)
 

@@ -56,7 +56,7 @@ def synth(
 ) -> Result:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
-    Without METHOD, all methods that suit the network are tried. With --size, the schedule with the shortest time at
+    Without METHOD, all methods that work on the network are tried. With --size, the schedule with the shortest time at
     this size wins, including link latencies; without it, the one with the least time per byte, then the fewest steps.
 
     Args:
@@ -64,9 +64,9 @@ def synth(
         chunks: Chunks per shard; default: the smallest number that reaches the optimum.
         size: Buffer size, such as 1MiB: auto minimizes the time at this size, and the time is reported.
         gap: Allowed fraction above the optimal time if the optimum needs more than 96 trees per root; 0 for none.
-        warm_start: Schedule of trees for the fabric before a failure, which is changed as little as possible.
+        warm_start: Schedule of trees for the fabric before a failure; it is changed as little as possible.
         seed: Seed of random choices of the method.
-        in_network: Let switches add and multicast if they can; by default only ranks do.
+        in_network: Let switches add and multicast if they can; by default, only ranks add and copy data.
 
     Example: chorale synth torus:4x4 --collective allreduce -o torus.parquet
     """
@@ -82,7 +82,7 @@ def synth(
     if shards is not None:
         given = {"--k": k, "--chunks": chunks, "--size": size, "--root": root, "--warm-start": warm_start}
         reports.require_trees(method, given | {"--in-network": in_network})
-    old = None if warm_start is None else verify(load_schedule(warm_start))  # the synthesis relies on it
+    old = None if warm_start is None else verify(load_schedule(warm_start))  # the synthesis needs a correct one
     with stages.stage("topology"):
         network = load_topology(spec)
     sized = opt.sized_options(network, size, link_gbps)

@@ -58,7 +58,7 @@ def write(
     link_gbps: LinkGbps = None,
     sign: Sign = False,
 ) -> Result:
-    """Write a table from a campaign, from all champions for a network, or from programs for one range of sizes.
+    """Write a table from a campaign, from the champions registered for a network, or from programs for a size range.
 
     If nothing was measured on the network, the table has the programs that are predicted to be the fastest.
 
@@ -72,7 +72,7 @@ def write(
         dtypes: Element types of the entries; default: any for programs, float32 for campaigns.
         group: Ranks of the job that run the programs, in the programs' order, such as 0,2,4,6.
         ranks: Number of ranks of the job, if --group is only a part of it.
-        beyond: For a campaign: also use its programs below and above all measured sizes.
+        beyond: For a campaign: also use its programs for sizes below and above the measured ones.
         alias: Alias of the registered versions, as in `register.alias` of campaigns.
 
     Example: chorale table write --campaign quickstart -o job.table
@@ -104,7 +104,7 @@ def write(
         network, mlflow = load_topology(topology), MlflowStore(home.mlflow_uri, home.artifacts)
         registered = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
         if registered is None:
-            notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
+            notice(f"nothing was measured on {network.spec}: the table has predictions; `chorale tune` measures")
             types, pricing = types if dtypes else (ANY_DTYPE,), Prices(link_gbps=link_gbps).pricing(network)
             registered = job_tables.predicted_table(network, pricing, job_group, types)
         table = registered
@@ -138,7 +138,7 @@ def verify(file: TableFile) -> Result:
             network = load_topology(spec) if isinstance(spec, str) else None
             links = "checked" if network else "not checked: the table names no network of the job"
             if network and (network.id, network.compute_count) != (table.topology.get("id"), table.ranks):
-                violations.append(TableViolation("topology", f"{spec} is another network now"))
+                violations.append(TableViolation("topology", f"{spec} now describes another network"))
             elif network:
                 violations += link_violations(table, reachability(network))
         except ChoraleError as error:
@@ -208,7 +208,7 @@ def export(
     output: FileOutput,
     dtype: str | None = None,
 ) -> Result:
-    """Write a file that makes NCCL or RCCL choose algorithms by a table.
+    """Write a file that makes NCCL or RCCL choose their algorithms as a table says.
 
     The file covers the sizes for which the table names one of the library's own algorithms: by settings, as a baseline
     library:NAME, or by a program made with the same method.
@@ -250,6 +250,6 @@ def _written(table: Table, output: Path, key: bytes | None) -> Result:
     data = table_bytes(table, key)
     write_file(output, data)
     _, digest = parse_table(data)
-    notice(f"CHORALE_TABLE={output} lets a job run it")
+    notice(f"CHORALE_TABLE={output} in the environment of a job makes it use the table")
     document = job_tables.table_document(table, digest) | {"output": str(output)}
     return Result(document, job_tables.table_lines(table, digest, str(output)))

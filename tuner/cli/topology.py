@@ -72,7 +72,7 @@ def graph_of_nccl(
     file are shown.
 
     Args:
-        file: File that NCCL wrote with NCCL_GRAPH_DUMP_FILE.
+        file: File to which NCCL wrote its channels because NCCL_GRAPH_DUMP_FILE was set.
         output: Write Chorale's rings to this file, for NCCL_GRAPH_FILE.
 
     Example: chorale topology graph a100:1 -o rings.xml
@@ -107,7 +107,7 @@ def import_topology(
     """
     if output is not None and output.suffix.lower() != ".json":
         raise InvalidInput(
-            "the imported network is JSON, but the output is called {}", output.name, "use a name that ends in .json"
+            "the network is written as JSON, but the output is called {}", output.name, "use a name that ends in .json"
         )
     network = read_network(file, options)
     for note in network.notes:

@@ -57,7 +57,7 @@ def tune(
         resume: Continue the newest launch of this campaign.
         dry_run: Check the campaign and show what would be done.
         overrides: Override a key, such as budget.trials=10; may be repeated.
-        programs: New folder for the winning programs, each with its sizes, and for rows with NCCL settings.
+        programs: New folder for the winning programs, each with its range of sizes, and for NCCL settings that won.
         deterministic: Use one program with a fixed order of additions at all sizes.
         detach: Start the launch in a running Ray cluster, and return.
         follow: Watch the detached launch or Slurm job of campaign NAME.
@@ -93,7 +93,7 @@ def tune(
         document = {} if campaign is None else campaign_file.read_document(campaign)
         document |= {} if network is None else {"topology": network}
         if "topology" not in document and not any(text.startswith("topology=") for text in settings):
-            way_out = "say --topology SPEC, such as hypercube:3"
+            way_out = "add --topology SPEC, such as hypercube:3"
             raise InvalidInput("the network of the recorded job is missing", "", way_out)
         _tune_recorded(from_record, document, settings, resume, dry_run, address, as_json)
         return
@@ -167,8 +167,8 @@ def _tune_recorded(
         topology = load_topology(campaign.topology)
         of_node, rest = divmod(job.ranks, topology.compute_count)
         if rest or not of_node:
-            rule = f"the network must have as many nodes as the job has ranks, {job.ranks}, or equal groups of them"
-            raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
+            rule = f"the job's {job.ranks} ranks must be a multiple of the number of nodes"
+            raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another network")
         if of_node > 1 and not checked:
             notice(f"{of_node} ranks of the job share each node of {campaign.topology}; MPI jobs run such a table")
         check_runner(campaign, topology)

@@ -67,8 +67,8 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
         names = [row["campaign"] for row in campaign_rows(home)]
         if campaign not in names and names:
             raise unknown_name("campaign", campaign, names)
-        way_out = "end one that runs in a terminal by Ctrl-C there; name the cluster of another by --address"
-        raise CheckFailed("there is neither a detached launch nor a Slurm job: {}", f"{campaign} has none", way_out)
+        way_out = "press Ctrl-C in the terminal of a launch that is not detached, or name its cluster with --address"
+        raise CheckFailed("nothing to watch or stop: {}", f"{campaign} has no detached launch or Slurm job", way_out)
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
     with DetachedActors(cluster) as actors:
@@ -109,7 +109,7 @@ UNTRACKED_EXIT_CODE = 4
 
 
 def give_up(loss: ClusterLost) -> None:
-    """End this process while it waits for Ray, because threads that wait for a lost cluster never return."""
+    """End this process immediately, because its threads that wait for the lost Ray cluster never return."""
     print_error(str(loss))
     os._exit(loss.exit_code)
 
@@ -151,7 +151,7 @@ def write_programs(report: TuneReport, folder: Path) -> None:
     stored = report.folder / "programs"
     files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
     write_folder(folder, files)
-    people.print(f"{folder}: {len(files)} files; all other sizes are the runtime's own")
+    people.print(f"{folder}: {len(files)} files; at other sizes the runtime's own algorithms run")
 
 
 def show(report: TuneReport, as_json: bool) -> None:

@@ -152,7 +152,7 @@ def lift(
     text = read_file(file, MAX_TEXT_BYTES)
     lifted = read_unchecked(text, collective)
     if isinstance(lifted.program, LibraryCall):
-        raise InvalidInput("a library's call has no instructions: {}", lifted.program.name, "give another program")
+        raise InvalidInput("a library call has no instructions: {}", lifted.program.name, "give another program")
     topology, is_named = program_files.network_to_judge_on(spec, lifted.program)
     verdict = judge(lifted, topology)
     program, violations = bounded(lifted.program, verdict.max_bytes), verdict.violations
@@ -188,7 +188,7 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
 
 def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
     """Return the JSON document of `verdict`. is_named: whether the user or the program named the network"""
-    alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
+    alone = "no topology is named: all pairs of ranks are assumed to be connected; --spec adds loads, bounds and time"
     return {
         "ok": not verdict.violations,
         "violations": _listed(verdict.violations),
@@ -227,8 +227,8 @@ class ProgramOptions:
         in_place: Whether input and output share a buffer; default: yes, except for an alltoall of MSCCL.
         sm_count: Multiprocessors of the GPU, the number of thread blocks that run at the same time. [default: 108]
         fuse: Receive and forward in one instruction, as in rings, which needs fewer thread blocks.
-        split: Parts into which each chunk of the schedule is cut, so that trees can stream and channels share a chunk.
-        reads: MSCCL++: receivers read data that stays in place, instead of being written to.
+        split: Parts into which each chunk of the schedule is cut, so that trees can stream and channels can share it.
+        reads: MSCCL++: receivers read from the senders' buffers, instead of senders writing to the receivers.
         block_group: MSCCL++: number of thread blocks that share the chunks of each connection.
         pipeline_bytes: MSCCL++: size of the parts in which chunks pass through the steps of a block; 0: whole chunks.
         ranks_per_box: MSCCL++: ranks that share memory; others are reached through ports. [default: by the topology]

@@ -1,4 +1,4 @@
-"""Reports on bounds for collectives, with proofs and assumptions, and on plans for every single failure."""
+"""Reports on bounds for collectives, with proofs and assumptions, and on schedules for each single failure."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,11 +28,14 @@ MOST_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class BoundReport:
-    """A checked bound and, for collectives that use trees, the optimum for the requested and for any number of trees.
+    """A checked lower bound on the time of a collective, and what is known about reaching it.
 
-    two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
-    pairs:      for allreduce, the best pairs of trees; only on small fabrics and if two phases may not be optimal
-    in_network: the bound if switches multicast and add; None if no switch can
+    best:         for collectives that use trees, the optimum for the requested number of trees per root
+    unrestricted: the same for any number of trees
+    two_phases:   for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
+    pairs:        for allreduce, the best pairs of a reduce tree and a broadcast tree; only on small fabrics and if two
+                  phases may not be optimal
+    in_network:   the bound if switches multicast and add; None if no switch can
     """
 
     topology: Topology
@@ -126,12 +129,12 @@ def bound_label(certificate: Mapping[str, Any]) -> str:
 
 
 def proof(topology: Topology) -> str:
-    """Return whether a bound that depends on all link rates is proven, or only holds if the guessed rates are right."""
+    """Return "proven", or "under these assumptions" if some link rates are guessed, for bounds that use all links."""
     return "under these assumptions" if topology.is_guessed() else "proven"
 
 
 def gap_verdict(gap: Fraction, certificate: Mapping[str, Any]) -> str:
-    """Return how far a schedule is above the bound with this certificate."""
+    """Describe the relative `gap` between a schedule and the bound with this certificate, such as "optimal, proven"."""
     label = bound_label(certificate)
     if gap:
         return f"{float(gap):.2%} above the {label}"
@@ -315,7 +318,7 @@ def bound_facts(topology: Topology, bound: Bound) -> dict[str, Any]:
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    """Return the nodes of the bound's bottleneck cut. If the bound has none, return allgather's bottleneck cut."""
+    """Return the nodes inside the bound's bottleneck cut. If the bound has no cut, use that of an allgather."""
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut
@@ -326,7 +329,7 @@ def _bottleneck_names(topology: Topology, bound: Bound) -> list[str]:
 
 
 def in_network_note(topology: Topology) -> str:
-    """Return a note on how to run a schedule in which the switches of `topology` add."""
+    """Return a sentence on how to run a schedule in which the switches of `topology` add."""
     able = len(topology.abilities)
     if able == 1:
         return "NCCL's NVLS, or a plan for one box: chorale lower --target mscclpp-json"
@@ -342,11 +345,13 @@ def plan_failures(
     progress: Progress | None = None,
     parts: Iterable[str | Fraction] = (),
 ) -> dict[str, Any]:
-    """Return the JSON document on the schedule of `request` and on schedules for every single failure, up to symmetry.
+    """Return the JSON document on the schedule of `request` and on one schedule for each single failure.
 
-    Each failure is one task for `executor`, which verifies the schedule and checks the bound. The network without
-    failures is planned in this process. If the tasks would take less time than starting processes, no processes are
-    started. A failure without a schedule has a reason instead, for example that it cuts the network in two.
+    Failures that a symmetry maps to each other are planned once. Each plan is a task for `executor`, which verifies the
+    schedule and checks the bound. If the tasks would take less time than starting processes, no processes are started.
+    A failure without a schedule has a reason instead, for example that it cuts the network in two.
+
+    parts: parts of links that may also fail, such as "nvlink" or a fraction of the bandwidth
     """
     failures = list(single_failures(request.topology, parts))
     intact = _failure_row(request, None)

@@ -27,7 +27,11 @@ _COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change", "from_rank"
 
 @dataclass(frozen=True, slots=True)
 class CableList:
-    """Existing cables: each cable's two hosts, two ports and panel. Unknown ports and panels are ""."""
+    """Existing cables.
+
+    cables: the two hosts that each cable connects
+    places: its port at both hosts and its patch panel, "" if unknown
+    """
 
     cables: tuple[Cable, ...]
     places: tuple[tuple[str, str, str], ...]
@@ -38,9 +42,11 @@ class CableList:
 
 
 def read_cables(path: Path, two_way: bool) -> CableList:
-    """Read a cable list. The ends are in the columns `from` and `to`, or in the first two columns without a header.
+    """Read a cable list. The ends are in the columns `from` and `to` or, without a header, in the first two columns.
 
     Rows in which `change` is `remove` are ignored, so the output of `write_cables` can be read as the existing cables.
+
+    two_way: whether cables have no direction; the two ends of each cable are then sorted by name
     """
     text = read_file(str(path), MAX_BYTES).decode(errors="replace")
     try:
@@ -77,8 +83,8 @@ def read_cables(path: Path, two_way: bool) -> CableList:
 def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int | None) -> bytes:
     """Return the cables of `cabling` as CSV, with the ranks of both hosts and a column `change`: keep, add or remove.
 
-    Existing cables keep their ports and panels in `present`. New cables use each host's lowest-numbered free port. With
-    `panel_ports`, all cables go through patch panels with this number of ports each, and a cable uses two ports.
+    Existing cables keep the ports and panels that they have in `present`. New cables use the free port with the lowest
+    number at each host. With `panel_ports`, cables go through patch panels with this number of ports, two per cable.
     """
     known: dict[Cable, list[tuple[str, str, str]]] = defaultdict(list)
     if present is not None:
@@ -119,9 +125,11 @@ _MAX_ALTERNATIVES = 4
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Existing cables, the allowed number of new ones, and the best placement of each network's nodes.
+    """Existing cables, and the placement of each network's nodes on hosts that keeps the most of them.
 
-    most: maximum number of cables to add; None for any number
+    present: existing cables; None if all cables are new
+    most:    maximum number of cables to add; None for any number
+    placed:  spec of a network -> its best placement, if already computed
     """
 
     query: FinderQuery
@@ -153,14 +161,14 @@ class Wiring:
     def too_few_moves(self) -> InvalidInput:
         """Return the error to raise if no network can be built with the allowed number of new cables."""
         spec, nearest = min(self.placed.items(), key=lambda item: (item[1].moves, item[0]))
-        value = f"{self.most}; the nearest that was found, {spec}, needs {nearest.moves}"
-        return InvalidInput("no network can be reached with so few moves: {}", value, "allow more --moves")
+        value = f"{self.most}; the fewest that were found, for {spec}, are {nearest.moves}"
+        return InvalidInput("no network can be built with so few new cables: {}", value, "allow more --moves")
 
     def csv(self, spec: str) -> bytes:
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
     def summary(self, spec: str) -> str:
-        """Return the numbers of cables, of the panels that they use, and of cables to remove, in words."""
+        """Describe how many cables and panels `spec` needs, and how many existing cables are removed."""
         rows = list(csv.DictReader(io.StringIO(self.csv(spec).decode())))
         wanted = [row["panel"] for row in rows if row["change"] != "remove"]
         numbers = {"cables": len(wanted), "panels": len({*wanted} - {""}), "to remove": len(rows) - len(wanted)}
@@ -223,7 +231,7 @@ def find_document(findings: FinderResult, workload: Workload | None, wiring: Wir
 def sizes_document(
     frontiers: Mapping[FinderQuery, Sequence[TopologyCandidate]], workload: Workload | None
 ) -> dict[str, Any]:
-    """Return the JSON document with the frontiers for many sizes, without the key `seconds`."""
+    """Return the JSON document with the Pareto frontier for each number of nodes, without the key `seconds`."""
     first = next(iter(frontiers))
     sizes: list[dict[str, Any]] = []
     for query, candidates in frontiers.items():

@@ -1,4 +1,4 @@
-"""Improve the hints in errors, for words of the wrong kind (a method instead of a file) and for callers in Python."""
+"""Improve the fixes in errors: for names of the wrong kind (a method instead of a file), and for callers in Python."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _WANTED: Mapping[str, str] = {
     "cannot read {}": "schedule",
     "takes fewer arguments": "nothing more",
 }
-"""Text in an error's rule -> expected kind of word."""
+"""Text in an error's rule -> the kind of name that was expected."""
 _FOUND: Mapping[tuple[str, str], str] = {
     ("collective", ""): "{0} is a collective: write --collective {0}",
     ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",
@@ -41,11 +41,11 @@ _FOUND: Mapping[tuple[str, str], str] = {
     ("file", "topology"): "write file:{0} if it is JSON, GraphML or a dump of NCCL; `chorale topology import {0} -o "
     "network.json` reads outputs of nvidia-smi, rocm-smi, ibnetdiscover and others",
 }  # fmt: skip
-"""(the word's kind, expected kind or "" for any) -> fix, in which {0} stands for the word."""
+"""(kind of the given name, expected kind or "" for any) -> fix, in which {0} stands for the given name."""
 
 
 def explained(error: ChoraleError) -> ChoraleError:
-    """Return `error` with a better fix if the wrong word names something of another kind.
+    """Return `error` with a better fix if the user named something of the wrong kind.
 
     For example, a method was given instead of a topology, or a topology instead of a file.
     """
@@ -67,7 +67,7 @@ def explained(error: ChoraleError) -> ChoraleError:
 
 
 def kind_of(word: str) -> str | None:
-    """Return what a word names (collective, method, topology, schedule, file, runner or target), or None if nothing."""
+    """Return what `word` names (collective, method, topology, schedule, file, runner or target), or None if unknown."""
     if plain(word) in {plain(name) for name in (*STANDARD, *COLLECTIVE_ALIASES)} and word not in METHODS:
         return "collective"
     if word in METHODS or plain(word) in METHOD_ALIASES or word.lower() in _BEST:
@@ -91,7 +91,10 @@ _ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def for_python(error: ChoraleError) -> ChoraleError:
-    """Return `error` for Python callers: `--link-gbps 400` becomes `link_gbps=400`. Commands are not changed."""
+    """Replace flags in the text of `error` for Python callers: `--link-gbps 400` becomes `link_gbps=400`.
+
+    Complete commands such as `chorale synth …` are not changed.
+    """
     error.rule, error.way_out = (_with_arguments(text) for text in (error.rule, error.way_out))
     if not isinstance(error, UnknownName):
         error.value = _with_arguments(error.value) if isinstance(error.value, str) else error.value

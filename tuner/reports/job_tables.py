@@ -93,19 +93,19 @@ class JobGroup:
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the number of the job's ranks, or `otherwise` (from the network or program) if the group has none."""
+        """Return the number of the job's ranks, or `otherwise` (that of the network or program) if it is not given."""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
-        """Raise InvalidInput unless the job has all the group's ranks, and the group as many ranks as the program."""
+        """Raise InvalidInput unless the job has all ranks of the group, and the program has the group's size."""
         ranks = range(job_ranks) if self.ranks is None else self.ranks
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
-            way_out = "name each rank once, and the number of ranks of the job with --ranks"
+            way_out = "name each rank once, and the job's number of ranks with --ranks"
             raise InvalidInput("the group names ranks that the job does not have: {}", value, way_out)
         if len(ranks) != program_ranks:
             value = f"{len(ranks)} ranks for programs of {program_ranks}"
-            way_out = "name the ranks that run them with --group, and those of the job with --ranks"
+            way_out = "name the ranks that run the programs with --group, and the job's number of ranks with --ranks"
             raise InvalidInput("group and program have different numbers of ranks: {}", value, way_out)
 
 
@@ -170,11 +170,11 @@ def checked_program(
     """
     for rule, message in text_violations(text):
         if rule == SWITCHES:
-            way_out = "choose programs of ranks alone; campaigns for jobs have them without the method in-network"
+            way_out = "choose a program in which only ranks add; in a campaign, leave out the method in-network"
             raise InvalidInput(
                 "the program needs switches that add, which jobs lack: {}", f"{name}: {message}", way_out
             )
-        demand = f"a program must do what its collective says ({rule})"
+        demand = f"a program must compute its collective correctly ({rule})"
         raise CheckFailed(demand, f"{name}: {message}", "lower it again")
     program = lift_code(text)
     words = program.name.split()  # such as `allgather bfb torus:4x4`
@@ -188,7 +188,7 @@ def checked_program(
 
 
 def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
-    """Return the gap between a schedule and the lower bound, with the bound's checked certificate."""
+    """Return the relative gap between a schedule and the lower bound, with the bound's checked certificate."""
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     bound = bound_of_schedule(schedule, achieved)
     return _gap_document(schedule.topology, schedule.collective, achieved, bound) | {"schedule_id": schedule.id}
@@ -268,7 +268,9 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
         raise InvalidInput("the network does not have the ranks of the program: {}", value, "name another network")
     for src, dst in unlinked(text, ranks, reachability(network)):
         value = f"{name}: rank {ranks[src]} sends to rank {ranks[dst]}"
-        raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
+        raise CheckFailed(
+            f"a program must send only where {network.spec} has a path", value, "lower one for this network"
+        )
 
 
 MEASURED_DTYPE = "float32"
@@ -279,8 +281,8 @@ def table_of_campaign(home: Home, name: str, group: JobGroup, dtypes: Sequence[s
     """Return the table of the newest launch of campaign `name` that measured something.
 
     The table covers the size classes from the smallest to the largest measured size, or all sizes if `beyond` is set.
-    Where a baseline won, the library's own algorithm is used. Raises CheckFailed if no launch measured anything, or if
-    a program is wrong.
+    Where a baseline was fastest, the library's own algorithm is used. Raises CheckFailed if no launch measured
+    anything, or if a program is wrong.
     """
     folders = launch_folders(home, name)
     begun = (read_snapshot(folder) for folder in reversed(folders) if is_begun(folder))
@@ -309,7 +311,7 @@ def table_of_campaign(home: Home, name: str, group: JobGroup, dtypes: Sequence[s
 def _ranges(firsts: Sequence[int], last: int | None) -> list[SizeRange]:
     """Return a range from each of `firsts` to the next one; the last range ends at `last`.
 
-    So sizes between two measured sizes use what was chosen at the smaller one.
+    Sizes between two measured sizes thus use what was chosen at the smaller one.
     """
     return [SizeRange(*ends) for ends in zip(firsts, [*(first - 1 for first in firsts[1:]), last], strict=True)]
 
@@ -351,7 +353,7 @@ def _certified(
 
 
 def _measured(entry: TableEntry) -> dict[str, Any]:
-    """Return the chosen program's or baseline's measurements at the entry's size."""
+    """Return the measured times of the chosen program or baseline at the entry's size."""
     result = entry.result
     times = result.baseline_times_s[entry.baseline] if entry.trial is None else result.times_s
     interval = median_interval(times)
@@ -370,7 +372,7 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
 def table_of_registry(
     mlflow: MlflowStore, network: Topology, group: JobGroup, dtypes: Sequence[str], alias: str = "champion"
 ) -> Table | None:
-    """Return the table of all champions for `network`: at most one for each collective and size class.
+    """Return the table of all champions (best registered versions) for `network`.
 
     The table covers the sizes from a collective's smallest to its largest class, like the table of a campaign.
 
@@ -392,9 +394,7 @@ def table_of_registry(
 
 
 def _class_rows(mlflow: MlflowStore, network: Topology, collective: str, span: SizeRange, alias: str) -> Iterator[Row]:
-    """Yield the rows of a size class, which serves the sizes in `span`: more than one if the library is faster at some
-    of the sizes in the class.
-    """
+    """Yield the rows for the sizes in `span` from their class: several if the library is faster at some sizes only."""
     best = load_best(mlflow, network, collective, span.first, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
     runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]

@@ -171,7 +171,7 @@ def judge(
 
 
 def _chosen(found: Sequence[Results], collective: str | None, topology: Topology) -> Results:
-    """Return the results of `collective` or, if it is None, the only results.
+    """Return the results of `collective` or, if it is None, of the only collective in the file.
 
     If there are several runs, one with the network's number of ranks is chosen.
     """
@@ -188,14 +188,14 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
         chosen = fitting[:1] if len({each.library for each in fitting}) == 1 else fitting or chosen[:1]
     if len(chosen) > 1 or chosen[0].collective is None:
         rule = "the results do not name one collective: {}"
-        raise InvalidInput(rule, known, "add --collective allreduce or another one")
+        raise InvalidInput(rule, known, "add for example --collective allreduce")
     return chosen[0]
 
 
 def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
-    """Return why results are for another number of ranks, or None if they fit.
+    """Return why results are for another number of ranks than `topology` has, or None if the numbers are equal.
 
-    The ratio busbw / algbw is trusted more than the list of devices.
+    The ratio busbw / algbw, which depends on the number of ranks, is trusted more than the list of devices.
     """
     ranks = topology.compute_count
     is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
@@ -228,7 +228,7 @@ def _judged(
         notes.append(f"{slower} {times[not place] / times[place]:.1f} times as long")
     spread = max(max(found) / min(found) for found in places.values() if found)
     if spread > _UNUSUAL:
-        notes.append(f"the median of runs of which some take {spread:.1f} times as long as others")
+        notes.append(f"times vary, some runs take {spread:.1f} times as long as others")
     if bound_us > measured_us * _ABOVE:
         notes.append("faster than the bound")
     return JudgedSize(
@@ -243,7 +243,7 @@ def _judged(
 
 
 def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAlgorithm | None, links: str) -> str:
-    """Return what limits the time: latency (half of the time), the algorithm (far from the bound), or `links`."""
+    """Return what limits the time: latency (at least half of it), the algorithm (far from the bound), or `links`."""
     if best is None or best.latency_s == 0:
         moving_us = bound_us if best is None else best.seconds(size_bytes) * 1e6
         if moving_us < measured_us / 2:
@@ -280,7 +280,7 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return a sentence that compares the largest size not limited by latency with the model, or else the bound."""
+    """Return a sentence about the largest size that latency does not limit, compared with the model or the bound."""
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
     algbw = large.size_bytes / large.measured_us / 1e3
     at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"
@@ -289,9 +289,7 @@ def _verdict(
         return f"wrong: {len(wrong)} of the measured times have wrong elements; {at}"
     if any(size.percent_of_bound > 100 * _ABOVE for size in sizes):
         most = max(size.percent_of_bound for size in sizes)
-        return (
-            f"faster than {topology.spec} allows, up to {most:.0f} % of its bound: describe the network as it is; {at}"
-        )
+        return f"faster than {topology.spec} allows, up to {most:.0f} % of its bound: correct the topology; {at}"
     share, what = large.percent_of_bound / 100, "of the bound"
     if large.library_us is not None and best is not None:
         share, label = large.library_us / large.measured_us, baseline_label(best.document())

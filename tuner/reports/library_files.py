@@ -3,8 +3,8 @@
 A table entry corresponds to one of the library's algorithms in three cases: it consists of library settings; its
 program was made by a method that the library also has; or the library itself was the best, as a baseline
 `library:NAME`, in which the last word of NAME is the algorithm. Other entries are left out. The library chooses the
-number of channels, except where entries with settings or measurements of the runner nccl state it. It also chooses the
-protocol if that is not known, but rows must name one: there it is Simple.
+number of channels unless an entry with settings or with measurements of the runner nccl states it. Rows must name a
+protocol: it is Simple if the entry states none.
 
 A row of the file (`NCCL_TUNER_CONFIG_FILE` of Chorale's plug-in and of NCCL's example) is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
@@ -38,7 +38,7 @@ METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 class NcclChoice:
     """Library settings for a range of vector sizes, from min_bytes to max_bytes (None: no limit) inclusive.
 
-    is_measured: whether the table's entry was measured rather than simulated, predicted or given
+    is_measured: whether the table's entry was measured on hardware, and not simulated, predicted or given by the user
     """
 
     collective: str
@@ -53,7 +53,7 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
 
     dtype: element type of the entries to use; by default the only type in the table, else the entries for any type
 
-    Raises InvalidInput if a type must be chosen, and CheckFailed if the table implies no choice.
+    Raises InvalidInput if a type must be chosen, and CheckFailed if no entry corresponds to an algorithm of NCCL.
     """
     entries = [entry for entry in table.entries if entry.group is None and entry.collective in nccl.COLLECTIVES]
     types = sorted({entry.dtype for entry in entries})
@@ -84,7 +84,7 @@ def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
     if entry.program is not None:
         program = table.programs[entry.program]
         name, stated = program.method, program.parameters.get("protocol")
-        # Elsewhere, channels and the usual protocol of a program are properties of that runtime, not of NCCL
+        # In measurements of other runners, channels and protocol describe the other runtime, not NCCL
         by_nccl = entry.measured is not None and entry.measured.get("runner") == NcclConfig.name
         if by_nccl and program.parameters:
             counts = [program.parameters.get(key) for key in ("channels", "instances")]
@@ -132,7 +132,7 @@ def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
         for name, value in wanted.items():
             if found.setdefault(name, value) != value:
                 rule = f"all entries of a table must have the same {name}, which a process reads once"
-                raise InvalidInput(rule, f"{found[name]} and {value}", "tune with one value of it")
+                raise InvalidInput(rule, f"{found[name]} and {value}", "tune with one value only")
     return found
 
 

@@ -25,10 +25,10 @@ _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 
 
 def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
-    """Return the rates that `graph`, which describes one box, reaches on `topology`. All boxes use the same channels.
+    """Return the rates that the channels of `graph`, which is for one box, reach if all boxes of `topology` use them.
 
-    The result has the total rate of all channels, both as NCCL states it and as the links allow it (None for patterns
-    that are neither rings nor trees), and `busiest`, the two ends of the limiting link.
+    The result has the total rate of all channels in GB/s, both as NCCL states it and as the links allow it (None for
+    patterns that are neither rings nor trees), and `busiest`, the two ends of the limiting link.
 
     Raises InvalidInput for a graph with another number of GPUs.
     """
@@ -61,7 +61,9 @@ def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tu
     devices = sorted(set(channel.gpus))
     if len(channel.gpus) != len(devices) or any(len(ranks) != len(devices) for ranks in members):
         value = f"a channel of {len(channel.gpus)} on {topology.spec}, {len(members[0])} in a box"
-        raise InvalidInput("the graph is for another number of GPUs: {}", value, "name the network that it is for")
+        raise InvalidInput(
+            "the graph is for another number of GPUs: {}", value, "name the network on which NCCL wrote it"
+        )
     order = [devices.index(gpu) for gpu in channel.gpus]
     ring = [ranks[place] for ranks in members for place in order]
     closes = pattern == RING and (len(members) > 1 or not channel.nets)
@@ -95,7 +97,7 @@ def found_rings(topology: Topology) -> NcclGraph:
         return NcclGraph(0, RING, graph.intra, graph.inter, channels, kind)
     if ranks > MAX_SEARCHED:
         rule = f"rings are searched on boxes of up to {MAX_SEARCHED} GPUs that are linked directly"
-        raise InvalidInput(rule, f"{ranks} in {topology.spec}", "use a schedule in a program: chorale synth")
+        raise InvalidInput(rule, f"{ranks} in {topology.spec}", "design a schedule instead: chorale synth")
     return _shared_rings(topology, fabric, kind)
 
 
@@ -131,7 +133,7 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
         if best[0] * fabric.share >= fabric.links * (1 - 1e-6):
             break  # the links are fully used, so no other rate can be better
     if best[2] is None:
-        way_out = "make a schedule in a program: chorale synth"
+        way_out = "design a schedule instead: chorale synth"
         raise InvalidInput("no ring of direct links passes through all GPUs of {}", topology.spec, way_out)
     channels = [NcclChannel(ring) for ring, count in zip(rings, best[2], strict=True) for _ in range(count)]
     counted = round(best[1] * fabric.share, 3)

@@ -278,8 +278,8 @@ def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
     yield "lower bound", _bound_text(document["optimality"], unit)
     yield from assumption_rows(document, "guess")
     if gap := Fraction(document["parameters"].get("gap") or 0):
-        few = f"fewer than the optimum takes, which costs at most {float(gap):.2%}"
-        yield "trees", f"{few}; `--gap 0` takes as many as it needs"
+        few = f"fewer than the optimum needs, which costs at most {float(gap):.2%}"
+        yield "trees", f"{few}; `--gap 0` uses as many as needed"
     for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
         if document.get(key) is not None:
             yield label, f"at most {document[key]['algbw']:.4g} {unit}"
@@ -321,8 +321,8 @@ def proved_document(
     """Return the JSON document of a synthesis without memory and output path. Bounds are checked by independent code.
 
     link_gbps:  see `timing_document`
-    in_network: whether the schedule was requested with switches that add or multicast. The bound then includes these
-                abilities, even if a schedule without them is faster.
+    in_network: whether switches that add or multicast were requested. The bound then includes these abilities, even
+                if a schedule without them is faster.
     """
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     topology, collective = schedule.topology, schedule.collective
@@ -513,10 +513,11 @@ def loss_document(
 ) -> dict[str, Any]:
     """Return a document about the time that lowering costs: `program` is compared with its schedule.
 
-    `loss` is the relative loss of time at `size_bytes` (default: the program's largest size, else 1 GiB). If it is
-    large, `advice` suggests better options: other numbers of channels and finer chunks are tried, except for large
-    plans, where each attempt takes many seconds. The document is empty for stepped schedules, which lose nothing, and
-    if simulating would take too long.
+    `loss` is the time that the program takes longer at `size_bytes` (default: the program's largest size, else 1 GiB),
+    as a fraction of the schedule's time. If it is large, `advice` suggests better options: other numbers of channels
+    and finer chunks are tried, except for large plans, where each attempt takes many seconds. The document is empty for
+    stepped schedules, for which the loss is 0, and if simulating would take too long.
+
     options: lowering options of `program`
     """
     schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES

@@ -42,7 +42,7 @@ def decimal(value: Fraction | float) -> str:
 
 
 def with_fraction(text: str, exact: Fraction) -> str:
-    """Return `text`, followed by the exact value if that is not an integer."""
+    """Return `text`, followed by the exact value in parentheses if that is neither an integer nor too long."""
     fraction = rational_text(exact)
     return text if exact.denominator == 1 or len(fraction) > _LONGEST else f"{text} ({fraction})"
 
@@ -243,13 +243,13 @@ def long_line(text: str) -> Text:
 
 
 class WordConsole(Console):
-    """A console that loses no text: words of texts are never broken, and cells that are too long are folded.
+    """A console that never crops text: words are not broken, and long cells of tables take several lines.
 
-    Control characters in names never reach the terminal.
+    Control characters are replaced, so names from files cannot control the terminal.
     """
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render with rich, after making all text printable."""
+        """Render with rich, then make all text printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 

@@ -97,7 +97,7 @@ def _speedup_text(choice: TableEntry) -> str:
 def undecided_lines(report: TuneReport) -> Iterator[str]:
     """Yield a line for each size at which the comparison was undecided, then one that says how to compare longer.
 
-    Comparisons do not continue with --resume: a new launch needs limits that allow more launches of the ranks.
+    Comparisons do not continue with --resume: a new launch is needed, whose limits allow more restarts of the ranks.
     """
     final, growth, launches, seconds = report.launch.campaign["final"], 0.0, 0, 0.0
     for choice in tuning_table_of(report):
@@ -157,7 +157,7 @@ def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
         "registered_version": report.versions.get(choice.size_bytes),
         **_limit_facts(report, choice),
     }
-    if (verdict := choice.verdict) is None:  # programs were not compared at the end
+    if (verdict := choice.verdict) is None:  # there was no final comparison
         return row
     return row | {
         "decision": verdict.decision,

@@ -160,7 +160,7 @@ def test_a_program_that_names_no_network_is_judged_alone(capsys, pair):
     for command in ("verify", "lift"):
         alone = chorale(capsys, command, program, "--json").document
         assert (alone["ok"], alone["network"]) == (True, None)
-        assert "every pair of ranks is taken as connected" in alone["notices"][-1]["message"]
+        assert "all pairs of ranks are assumed to be connected" in alone["notices"][-1]["message"]
     assert alone["predicted"] is None
     assert chorale(capsys, "verify", program, "--spec", "hypercube:3").code == 0
     assert chorale(capsys, "verify", program, "--spec", "ring:5").code == 1

@@ -48,8 +48,8 @@ show cube.parquet --spec ring:8 | the schedule file already names its topology, 
 show cube.parquet --rank 8 | one of the 8 ranks
 show cube.xml --link-gbps 0 | above zero
 show absent.txt | .parquet or .json
-compare cube.parquet ring.parquet | the two sides are for different networks: hypercube:3 and ring:5
-compare cube.parquet gather.parquet | the two sides are for different collectives: allreduce and allgather
+compare cube.parquet ring.parquet | the two files are for different networks: hypercube:3 and ring:5
+compare cube.parquet gather.parquet | the two files are for different collectives: allreduce and allgather
 compare cube.parquet cube.parquet --model packet | unknown model 'packet'; choose from step, flow
 compare unnamed.xml unnamed.xml | add --spec
 simulate bfb torus:4x4 --link-gbps fast | must be a rational number
@@ -106,7 +106,7 @@ experiment direct-connect-table-6 --executor cloud | unknown executor 'cloud'
 topology show complete:300 --plot a.png | a drawing must have at most 50000 links
 topology show product:3x8 | product is a function: write product(
 topology show torus(4x4) | write family:arguments
-topology import dump.xml -o a.xml | the imported network is JSON, but the output is called a.xml
+topology import dump.xml -o a.xml | the network is written as JSON, but the output is called a.xml
 topology import dump.xml --nic-gbps 0 -o a.json | --nic-gbps must be positive, got 0
 topology import empty.json --nic-gbps 100 -o a.json | the file empty.json is empty
 topology import islands.json --boxes 2 -o a.json | --boxes can only be used with a topology dump or a matrix of GPUs
@@ -131,7 +131,7 @@ tune campaign.yaml --set 'baselines=[library:nccl]' --set runner.kind=recorded |
 tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list, got '64K'
 tune campaign.yaml --topology ring:4 | --topology ring:4 works only with --from-record
 tune --from-record job.json | the network of the recorded job is missing
-tune --from-record job.json --topology ring:5 | the network must have as many nodes as the job has ranks, 4, or equal
+tune --from-record job.json --topology ring:5 | the job's 4 ranks must be a multiple of the number of nodes
 tune --from-record job.json --topology ring:4 --detach | --detach
 best --topology ring:4 --collective sort --size 1K | sort
 table write cube.xml -o t | program files do not state their sizes

@@ -41,7 +41,7 @@ def test_best_gives_files_and_numbers(capsys, home, tmp_path):
     assert (found["version"], found["exact"]) == ("1", True)
     near = chorale(capsys, "best", *where, "--size", "1GiB", "-o", tmp_path, "--json")
     assert near.document["exact"] is False
-    assert "nothing registered for 1GiB: this is for the nearest class, 64KiB" in near.stderr
+    assert "nothing is registered for 1GiB; this is for the nearest class, 64KiB" in near.stderr
     assert {"schedule.parquet", "program.xml", "manifest.json"} <= {path.name for path in tmp_path.iterdir()}
     assert json.loads((tmp_path / "manifest.json").read_text())["collective"] == "allreduce"
     verified = chorale(capsys, "verify", tmp_path / "schedule.parquet", "--json")
@@ -98,7 +98,7 @@ def test_best_with_a_dead_server_is_unavailable_and_its_pages_are_not_served(cap
 def test_what_is_said_of_programs_is_no_part_of_the_document(capsys, home, tmp_path):
     write_programs(run(home), tmp_path / "programs")
     said = capsys.readouterr()
-    assert "files; all other sizes are the runtime's own" in " ".join(said.err.split())
+    assert "files; at other sizes the runtime's own algorithms run" in " ".join(said.err.split())
     assert said.out == ""
     assert list((tmp_path / "programs").glob("*.xml"))
 

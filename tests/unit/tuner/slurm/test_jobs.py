@@ -187,7 +187,7 @@ def test_the_command_line_writes_the_script_of_a_campaign(tmp_path, monkeypatch,
     (tmp_path / "c.yaml").write_text(CAMPAIGN)
     for flag in ("--site=x", "--wait", "--time=2h"):
         done = chorale(capsys, "tune", "c.yaml", flag)
-        assert (done.code, f"{flag.partition('=')[0]} is an option of a Slurm job; add --slurm" in done.stderr) == (
+        assert (done.code, f"{flag.partition('=')[0]} works only for a Slurm job; add --slurm" in done.stderr) == (
             2,
             True,
         ), done.stderr
