@@ -250,5 +250,5 @@ def _written(values: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _wrong(found: str) -> InvalidInput:
-    rule = "a program must do what its collective says before its order of additions can be found"
+    rule = "a program must compute its collective correctly before its order of additions can be found"
     return InvalidInput(rule, found, "check it with `chorale verify`")

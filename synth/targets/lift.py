@@ -146,7 +146,7 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
         if violation.rule == "size":
             hint = "use fewer ranks, channels, instances or chunks"
             raise InvalidInput("the program is too large to be checked: {}", violation.message, hint)
-        rule = f"a program must do what its collective says ({violation.rule})"
+        rule = f"a program must compute its collective correctly ({violation.rule})"
         raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
     return bounded(lifted.program, verdict.max_bytes)
 

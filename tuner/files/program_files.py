@@ -52,7 +52,7 @@ def load_code(
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
-        rule = f"a program must do what its collective says on the topology ({violation.rule})"
+        rule = f"a program must compute its collective correctly on the topology ({violation.rule})"
         raise CheckFailed(rule, violation.message, "see all violations with `chorale lift`")
     return topology, bounded(lifted.program, verdict.max_bytes)
 

@@ -290,7 +290,7 @@ def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, Bui
                 raise InvalidInput(rule, program.collective, "leave it out, or change `collective`")
             verdict = judge(lifted, topology)
             for violation in verdict.violations:
-                rule = f"{place}: a program must do what its collective says on {topology.spec} ({violation.rule})"
+                rule = f"{place}: a program must compute its collective correctly on {topology.spec} ({violation.rule})"
                 raise CheckFailed(rule, violation.message, f"see all violations with `chorale lift {file.path}`")
             program = bounded(program, verdict.max_bytes)
             _require_measurable(campaign, place, program)

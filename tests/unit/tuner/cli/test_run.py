@@ -111,7 +111,7 @@ def test_a_program_is_checked_and_runs_on_the_topology_that_is_named(capsys):
     assert done.document["results"][0]["time_us_median"] == pytest.approx(1.5 * 2**20 * 8 / 1000)
     done = chorale(capsys, "run", "wrong.xml", *options)
     assert (done.code, done.stderr.count("\n")) == (1, 1)
-    assert "a program must do what its collective says" in done.stderr
+    assert "a program must compute its collective correctly" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_campaign_and_the_registry_say_the_same_and_changed_programs_are_refus
         file.write_text(file.read_text().replace('type="rrc"', 'type="r"'))
     finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "changed")
     assert finished.code == 1
-    assert "a program must do what its collective says" in finished.stderr
+    assert "a program must compute its collective correctly" in finished.stderr
     assert not (tmp_path / "changed").exists()
 
 

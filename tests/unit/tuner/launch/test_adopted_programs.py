@@ -146,7 +146,7 @@ def test_refusals_name_the_key_the_file_the_rule_and_the_way_out(hand):
     assert refusal(campaign(hand)).startswith(f"{place}: a program must serve all sizes of the campaign, got 64KiB, ")
     hand.write_text(direct_allreduce(4).replace('type="rrc"', 'type="r"', 1))
     wrong = refusal(campaign(hand))
-    assert wrong.startswith(f"{place}: a program must do what its collective says on complete:4 (")
+    assert wrong.startswith(f"{place}: a program must compute its collective correctly on complete:4 (")
     assert wrong.endswith(f"see all violations with `chorale lift {hand}`")
     hand.write_text("<algo")
     assert refusal(campaign(hand)).startswith(place)
