@@ -76,7 +76,7 @@ def test_the_token_of_this_machine_is_no_key_to_a_service_for_others(
     token = local_token(home)
     chorale(capsys, "token", "create", "alice", "--tokens", str(token_file(home)))
     access = load_access(None, "0.0.0.0", home, lambda: 0.0)
-    with pytest.raises(Exception, match="a request must carry a valid token"):
+    with pytest.raises(Exception, match="a request must have a valid token"):
         access.caller(f"Bearer {token}")
 
 
@@ -149,7 +149,7 @@ def test_a_token_file_that_is_not_sound_is_refused(tmp_path: Path):
         with pytest.raises(InvalidInput, match="token create"):
             read_tokens(file)
     file.chmod(0o666)
-    with pytest.raises(InvalidInput, match="others may write the file of permissions"):
+    with pytest.raises(InvalidInput, match="other users may write to the permissions file"):
         read_tokens(file)
 
 

@@ -136,7 +136,7 @@ def runnable_programs(
             break
         try:
             verified = synthesized_allreduce(topology, method, Options(k=k))
-        except ChoraleError:  # the method does not suit the network
+        except ChoraleError:  # the method does not support the network
             continue
         if verified.schedule.id not in seen:
             seen.add(verified.schedule.id)
@@ -327,11 +327,11 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[dict[str, Any]]) 
     if not fabric.has_accelerators:
         return [*first, keep, f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind=local"]
     running = [program for program in programs if program["refused"] is None]
-    judge = f"chorale judge all_reduce_perf.log --topology {quoted}  # what nccl-tests or rccl-tests print today"
+    judge = f"chorale judge all_reduce_perf.log --topology {quoted}  # output of nccl-tests or rccl-tests"
     ranks = fabric.topology.compute_count
     several = "" if (gpus_per_machine(fabric.topology) or ranks) == ranks else " --set runner.launcher=srun"
     tune_own = f"chorale tune examples/stock-nccl.yaml --set topology={quoted}{several} --dry-run"
-    own = f"{tune_own}  # settings, nothing is replaced"
+    own = f"{tune_own}  # tunes NCCL's own settings"
     designed = keep
     if running:
         method, k = running[0]["method"], running[0]["k"]

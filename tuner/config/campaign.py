@@ -33,7 +33,7 @@ BASELINE_OF_LIBRARY = "library"
 
 
 class SearchSection(campaign_values.Strict):
-    """Values for each dimension, as a list or a range."""
+    """The values to try for each parameter of a candidate, as a list or a range."""
 
     methods: Annotated[list[Annotated[str, BeforeValidator(campaign_values.method_text)]], FROM_REQUESTS] = Field(
         default=[], max_length=campaign_values.MAX_VALUES
@@ -236,7 +236,7 @@ class Campaign(campaign_values.Strict):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Baselines as named in records: files with a hash of their content. Raises InvalidInput if one is missing."""
+        """Names of the baselines in records; files get a hash of their content. Raises InvalidInput for a missing file."""
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property

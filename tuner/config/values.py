@@ -180,7 +180,7 @@ class Range(Strict):
         if self.step is not None and self.factor is not None:
             raise ValueError("give `step` or `factor`, not both")
         if self.factor is None and (self.last - self.first) // (self.step or 1) >= MAX_VALUES:
-            raise ValueError(f"a range must hold at most {MAX_VALUES} values")
+            raise ValueError(f"a range must have at most {MAX_VALUES} values")
         return self
 
     def values(self) -> tuple[int, ...]:
@@ -328,7 +328,7 @@ class NeedsSection(Strict):
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
     """Amounts of the cluster's custom resources; a resource that exists once per fabric gives exclusive use of it."""
     labels: dict[str, str] = Field(default={})
-    """Labels that the node must carry."""
+    """Labels that the node must have."""
     patience_s: float = Field(default=30, gt=0, le=86400)
     """Seconds to wait for such a node; use more if nodes are started on demand."""
 

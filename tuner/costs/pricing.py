@@ -218,7 +218,7 @@ class Pricing:
         return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the network model for `topology`. Raises InvalidInput if the costs do not suit the network."""
+        """Return the network model for `topology`. Raises InvalidInput if it needs a link rate and none is given."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above

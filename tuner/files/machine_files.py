@@ -17,7 +17,7 @@ class MachineOptions:
     """Information about a machine that its file does not contain.
 
     Args:
-        model: Model of the GPUs in a matrix, such as H100 [as in the file].
+        model: Model of the GPUs, such as H100, if the file is a GPU matrix like that of nvidia-smi [as in the file].
         boxes: Number of copies of the machine to connect, or of hosts of the fabric to use.
         nic_gbps: Gbit/s of every NIC [as in the file].
         rails: Connect NIC i of all boxes by switch i, instead of all NICs by one switch.

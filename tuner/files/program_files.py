@@ -72,7 +72,7 @@ def load_unchecked(
 
 
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
-    """Return the network named by `spec` or else by the program's name, and whether there is such a name.
+    """Return the network named by `spec` or else by the program's name, and whether one of them names a network.
 
     Without a name, or if the program names a file that does not exist here, all ranks are connected with each other.
     """

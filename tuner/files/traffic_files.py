@@ -69,7 +69,7 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
         hosts = _integers([row if isinstance(row, list) else [row] for row in placement])
         token_bytes = _integer(given.get("token_bytes", 1))
     except (ValueError, TypeError, KeyError, RecursionError, EOFError, OverflowError, MemoryError) as error:
-        rule = f"{path} must hold a row of experts for each token, as text, JSON or .npy"
+        rule = f"{path} must contain a row of experts for each token, as text, JSON or .npy"
         reason = "no `experts`" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise InvalidInput(rule, reason, "write the numbers of a token's experts in each row") from None
     return TokenBatch(path, experts, sources, hosts, token_bytes)
@@ -140,7 +140,7 @@ def _rows(path: str) -> list[Any]:
                 raise ValueError('no list of rows, alone or under "traffic" or "sizes"')
         return _whole(rows)
     except (ValueError, RecursionError, EOFError, MemoryError) as error:  # MemoryError: shapes that exceed any memory
-        rule = f"{path} must hold rows of numbers, as text, JSON or .npy"
+        rule = f"{path} must contain rows of numbers, as text, JSON or .npy"
         raise InvalidInput(rule, " ".join(str(error).split()), "write a row of amounts for each rank") from None
 
 

@@ -167,7 +167,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput if the runner of `campaign` lacks the ranks of `topology` or a library that is a baseline."""
+    """Raise InvalidInput if the runner of `campaign` cannot run `topology`, or has no library but one is a baseline."""
     config = campaign.runner.config
     config.check_plan(campaign.runner.measurers, topology)
     named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
@@ -327,7 +327,7 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
     for size_bytes in campaign.sizes:
         if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
             most = format_size(program.max_bytes) if program.max_bytes else "any size"
-            rule = f"{place}: a program must serve all sizes of the campaign"
+            rule = f"{place}: a program must support all sizes of the campaign"
             value = f"{format_size(size_bytes)}, and it is for {format_size(program.min_bytes)} to {most}"
             raise InvalidInput(rule, value, "leave the size out, or the program")
 

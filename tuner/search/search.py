@@ -450,7 +450,7 @@ class Search:
         return self._priors.document(self._gains)
 
     def trials(self) -> list[FrozenTrial]:
-        """Return all trials in the study, including repeats (which carry the attribute `chorale.repeat_of`)."""
+        """Return all trials in the study, including repeats (which have the attribute `chorale.repeat_of`)."""
         return self._study.get_trials()
 
     def _suggested(self) -> tuple[Trial, Candidate]:
@@ -458,7 +458,7 @@ class Search:
         try:
             return self._asked()
         except _ARITHMETIC:
-            self._notes[f"the sampler {self._plan.sampler} broke down, and a point was drawn at random"] += 1
+            self._notes[f"the sampler {self._plan.sampler} failed, and a point was drawn at random"] += 1
             sampler, self._study.sampler = self._study.sampler, make_sampler("random", self._plan.seed)
             try:
                 return self._asked()

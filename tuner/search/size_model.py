@@ -391,7 +391,7 @@ class AcquisitionOptimizer:
         """
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
         with _linear_algebra().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
-            for note in ("the model was taken back to its prior", "a point was drawn at random"):
+            for note in ("the model was reset to its prior", "a point was drawn at random"):
                 with suppress(np.linalg.LinAlgError, ValueError, ArithmeticError):
                     if (point := self._next(usable, failed, busy)) is not None:
                         return point

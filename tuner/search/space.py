@@ -182,7 +182,7 @@ class CampaignConstraints:
         if (settings := candidate.settings) is not None:
             return self.config.settings_fault(self.collective, settings, self.boxes)
         if candidate.method == IN_NETWORK and not self.runner.switches:
-            return f"{IN_NETWORK} needs a runner with processes for switches that act, such as local"
+            return f"{IN_NETWORK} needs a runner that emulates switches that add, such as local"
         try:
             lowered_as(self.config.lowering(), candidate)
         except InvalidInput as error:
@@ -211,7 +211,7 @@ class CampaignConstraints:
             return f"has {limits.offset + 1} chunks, and this needs at least {chunks}"
         largest = max(self.sizes_bytes)
         if limits.largest_max_bytes is not None and largest > limits.largest_max_bytes:
-            return f"serves at most {limits.largest_max_bytes} bytes, not {largest}"
+            return f"supports at most {limits.largest_max_bytes} bytes, not {largest}"
         return None
 
 

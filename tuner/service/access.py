@@ -165,7 +165,7 @@ class Access:
                 raise TooManyRequests(rule, "more", "wait a minute, then send a valid token")
             value = "none" if not digest else "another one" if current is None else "expired"
             way_out = "send `Authorization: Bearer TOKEN`; `chorale token create` makes one"
-            raise NotAllowed("a request must carry a valid token", value, way_out)
+            raise NotAllowed("a request must have a valid token", value, way_out)
         quota = current.requests_per_minute
         if quota is not None and not self._limiter.hit(RateLimitItemPerMinute(quota), current.name):
             rule = f"a token may send at most {quota} requests a minute"
@@ -174,7 +174,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return a token's SHA-256, stored instead of the token. Random 256-bit tokens need no salt or slow hash."""
+    """Return a token's SHA-256, which is stored in its place. Random 256-bit tokens need no salt or slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -230,14 +230,14 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Read a YAML file, which grants permissions, as `model`. Raises InvalidInput if other users can write to it."""
+    """Validate a YAML file that grants permissions, as `model`. Raises InvalidInput if other users can write to it."""
     try:
         reason = why_foreign(path)
     except OSError as error:
         value = f"{path}: {error.strerror}"
         raise InvalidInput("cannot read {}", value, "check the path") from error
     if reason is not None:
-        private = "others may write the file of permissions {}"
+        private = "other users may write to the permissions file {}"
         raise InvalidInput(private, f"{path}: {reason}", f"chmod go-w {path}, or create your own file")
     text = read_file(path, MAX_PRIVATE_BYTES).decode(errors="replace")
     document = load_yaml(text, "a file of the service must be YAML", f"repair {path}")
@@ -252,7 +252,7 @@ def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
     try:
         write_private(path, text.encode())
     except OSError as error:
-        rule = "the folder of secrets cannot be written: {}"
+        rule = "the token file cannot be written: {}"
         raise Unavailable(rule, f"{path}: {error.strerror}", "choose another file") from error
 
 
@@ -265,7 +265,7 @@ def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEnt
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        rule = "the folder of tokens cannot be written: {}"
+        rule = "the folder of the token file cannot be written: {}"
         raise Unavailable(rule, f"{path.parent}: {error.strerror}", "choose another file") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -374,7 +374,7 @@ class ServerSettings(Strict):
         if section is None:
             known = ", ".join(self.runners) or "none yet"
             rule = "`runner.profile` is not in the settings of the service"
-            raise InvalidInput(rule, str(name)[:80], f"choose from {known}; the administrator of the service adds some")
+            raise InvalidInput(rule, str(name)[:80], f"choose from {known}; the service's administrator can add one")
         return section
 
 

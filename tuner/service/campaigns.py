@@ -261,9 +261,7 @@ class Campaigns:
     def best(
         self, topology: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
     ) -> Any:
-        """Return the facts of a registry entry or, if `kind` is given, one of its files. The entry is verified
-        within the service's limits.
-        """
+        """Return the facts of a registry entry or, if `kind` is given, one of its files, after verifying the entry."""
         question = (self.home, self.network(topology, caller), collective, size_bytes, alias, kind)
         return self._networks.planning.call(caller.name, registered, *question)
 
@@ -312,7 +310,9 @@ class Campaigns:
                 }
                 if files[kind].exists():
                     return files[kind]
-        raise NotFound(f"there is no {kind} of a complete trial {{}}", trial_id, "take `trial_id` of a complete trial")
+        raise NotFound(
+            f"there is no {kind} of a complete trial {{}}", trial_id, "use the `trial_id` of a complete trial"
+        )
 
     def _sees(self, name: str, caller: Caller) -> bool:
         return caller.sees_all or self._store.campaign_owner(name) == caller.name

@@ -275,7 +275,7 @@ class MlflowStore:
             return dict(self._client.get_registered_model(name).tags)
 
     def models(self, tags: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Return the registered models that carry all `tags`: name -> all tags."""
+        """Return the registered models that have all `tags`: name -> all tags of the model."""
         filter_text = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
         with self._translated_errors():
             models = self._client.search_registered_models(filter_text, max_results=1000)
@@ -412,7 +412,7 @@ def what_is_at(uri: str) -> str:
         place = (folder or file or Path()).absolute()
         nearest = next(path for path in (place, *place.parents) if path.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise Unavailable(_RECORDS, f"{uri}: {nearest} is not a folder that can be written", "name another")
+            raise Unavailable(_RECORDS, f"{uri}: {nearest} is not a folder that can be written", "name another folder")
         if file is not None:
             return f"a database that the first campaign creates: {file}"
     try:

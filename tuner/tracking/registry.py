@@ -56,7 +56,7 @@ SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", 
 _log = logging.getLogger("chorale.registry")
 
 UNCHANGED_RULE = "a registered file must be the one that was measured"
-RERUN_WAY_OUT = "run the campaign again to register a sound one"
+RERUN_WAY_OUT = "run the campaign again to register a correct one"
 
 
 @dataclass(frozen=True, slots=True)

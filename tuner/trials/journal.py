@@ -79,7 +79,7 @@ class Journal:
                 except BlockingIOError:
                     if time.monotonic() >= deadline_s:
                         way_out = "wait for the other process, or start a new launch without --resume"
-                        value = f"another process works in {path.parent}"
+                        value = f"another process is working in {path.parent}"
                         raise Unavailable("another process is running this launch: {}", value, way_out) from None
                 except OSError as error:
                     way_out = "point CHORALE_HOME at a file system that has locks"

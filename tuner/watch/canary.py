@@ -89,7 +89,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Return the sums of the times in jobs' status files. Missing and invalid files are ignored."""
+    """Return, for each kind of call, the times in jobs' status files. Missing and invalid files are ignored."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         try:

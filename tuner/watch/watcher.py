@@ -351,7 +351,7 @@ def open_watch(config: WatchConfig, waits: bool = True) -> Watch:
     model = NetworkModel.of(config.alpha_us, 0, 0, config.link_gbps if fabric is None else fabric.link_mbps / 1000)
     planner = Planner(PlanRequest(collectives, sizes, tuple(config.methods), model))
     jobs = partial(read_jobs, [path.absolute() for path in config.jobs])
-    rule, way_out = "only one watch of the same name can run", "end it first, or choose another name"
+    rule, way_out = "only one watch can run under a name", "end the other watch first, or choose another name"
     with ExitStack() as opened:
         lock = acquire_lock(folder / "lock", _PATIENCE_S, Unavailable(rule, f"{config.name} is running", way_out))
         opened.callback(lock.release)

@@ -21,12 +21,12 @@ from chorale.tuner.service.http.campaign_routes import campaign_document, campai
 from chorale.tuner.service.http.schema import CurrentCaller
 
 PAUSE_S, BEAT_S, LIMIT_S = 0.5, 3, 300.0
-"""Longest sleep of a stream, time between two keep-alive messages, and time after which a stream ends, so that its
-client opens another one."""
+"""Seconds: longest sleep of a stream, between two keep-alive messages, and until a stream ends; its client then opens
+another one."""
 MAX_STREAMS = 32
 """Maximum number of open streams per token."""
 LOOKS_SHARE = 0.05
-"""Fraction of a processor for polling all streams of a token; with many streams, each one is polled less often."""
+"""Fraction of a core for polling all topics of a token; with many topics, each one is polled less often."""
 LOOK_S = 0.001
 """Processor time that polling takes in addition to reading the topic: for the thread and the event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
@@ -57,7 +57,7 @@ class Topic:
 
 
 class EventStreams:
-    """The open streams and their topics by owner. Use it only in the thread of the event loop.
+    """Streams of events, and how many each owner of a token has open. Use it only in the thread of the event loop.
 
     stopping: set when the service ends; then all streams end, too
     """

@@ -46,12 +46,11 @@ class _Refused(Exception):  # noqa: N818  # not an error in this program
 
 
 class RequestLimits:
-    """Refuses requests whose body is too large (413), too slow (408), not JSON (415) or sent without a token (401);
-    requests from pages of other origins that would change something (403); and on loopback, requests for other hosts
-    (421).
+    """Refuses requests before they are routed.
 
-    The last check protects against DNS rebinding, in which a foreign web page reaches the service under its own host
-    name, which then resolves to this machine.
+    Refused are bodies that are too large (413), too slow (408), not JSON (415) or sent without a token (401), and
+    requests from other origins that would change something (403). On loopback, requests for other hosts are refused
+    (421): this prevents DNS rebinding, in which a foreign web page makes its own host name resolve to this machine.
 
     body_bytes, body_s: largest size of a body, and the seconds until it must have arrived
     """

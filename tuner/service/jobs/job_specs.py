@@ -75,7 +75,7 @@ NetworkSource: TypeAlias = str | dict[str, Any]
 
 
 class NetworkPlanner:
-    """Plans and builds networks for requests, and caches the most recent ones. Thread-safe.
+    """Builds the networks that requests name, within the limits, and caches the most recent ones. Thread-safe.
 
     cached_links: maximum number of links of all cached networks together; a larger network is never cached
     planning:     the processes in which networks are built
@@ -194,7 +194,7 @@ class SynthesisSpec(CollectiveSpec):
     objective: Literal["height", "trees", "balanced"] = "height"
     seed: int = Field(default=0, ge=0, lt=2**31)
     size_bytes: int | None = Field(
-        default=None, ge=1, le=2**50, description="Buffer size at which link latencies count."
+        default=None, ge=1, le=2**50, description="Buffer size for which `auto` minimizes the time."
     )
 
     def options(self) -> Options:
@@ -211,7 +211,7 @@ class BoundSpec(CollectiveSpec):
 
 
 class FindSpec(JobSpec):
-    """Find topologies of a size and degree from known bases, as `chorale find` does."""
+    """Find topologies of a size and degree from known base graphs, as `chorale find` does."""
 
     kind: Literal["find"] = "find"
     nodes: int = Field(ge=2, le=MAX_COUNT, examples=[64])

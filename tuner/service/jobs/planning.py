@@ -1,4 +1,4 @@
-"""Worker processes for work that must be done before a request is answered. Owners take turns; calls have limits."""
+"""Processes for work that must be done before a request is answered, with limits and shared fairly among tokens."""
 
 import os
 import threading
@@ -58,11 +58,10 @@ class PlanningProcesses(Planning):
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[None]:
-        """Wait for a free process and reserve it during the block. Raises TooManyRequests if `owner` has too many
-        waiting calls.
+        """Wait for a free process and reserve it during the block. Raises TooManyRequests if too many calls wait.
 
-        A free process goes to the owner who has waited longest since its last turn. Each owner has only one running
-        call at a time, so other owners do not have to wait for all its calls.
+        A free process goes to the owner whose previous call began longest ago. Each owner has only one running call at
+        a time, so other owners do not have to wait for all its calls.
         """
 
         def is_next() -> bool:
@@ -92,7 +91,7 @@ class PlanningProcesses(Planning):
         with self.turn(owner):
             with self._lock:
                 pool = self._idle.pop() if self._idle else None
-            with outside_working_folder():  # a process that cleans up after others starts here
+            with outside_working_folder():  # the pool may start loky's resource tracker
                 pool = pool or ProcessPoolExecutor(1, timeout=IDLE_S, env=dict.fromkeys(_ONE_THREAD, "1"))
             is_usable = False
             try:

@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Computation:
-    """A computation and the jobs that share it. If it has no jobs, it is being stopped."""
+    """A computation and the jobs that wait for its result. If all these jobs were cancelled, it is being stopped."""
 
     kind: str
     jobs: list[Job]
@@ -76,7 +76,7 @@ class JobScheduler:
 
     @property
     def planning(self) -> Planning:
-        """Return the processes in which requests are planned, and in which slow requests are answered."""
+        """Return the processes in which jobs are checked, and in which slow requests are answered."""
         return self._planner.networks.planning
 
     def start(self) -> None:

@@ -36,7 +36,7 @@ _MOST_NODES = {"find": 4096, "bound": 1024, "judge": 1024}
 
 
 class JobPlanner:
-    """Checks specifications against the existing networks, methods and results. Thread-safe."""
+    """Checks job specifications and estimates their memory. Thread-safe."""
 
     def __init__(self, networks: job_specs.NetworkPlanner, store: JobStore) -> None:
         self.networks = networks

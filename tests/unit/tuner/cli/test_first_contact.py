@@ -129,7 +129,7 @@ def test_what_is_known_of_a_program_is_told_in_words(capsys):
     assert "made.xml on torus:4x4: right" in chorale(capsys, "lift", "made.xml").stdout
     Path("other.xml").write_text(Path("made.xml").read_text().replace("torus:4x4", "nothing"))
     done = chorale(capsys, "lift", "other.xml")
-    assert (done.code, "every pair of ranks" in done.stdout) == (0, True)  # judged alone
+    assert (done.code, "all pairs of ranks" in done.stdout) == (0, True)  # judged alone
 
 
 def test_a_warning_of_python_is_one_notice(capsys, monkeypatch):

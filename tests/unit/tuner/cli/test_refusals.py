@@ -91,7 +91,7 @@ alltoall ring:4 -o a.json | write `chorale synth alltoall ring:4 --collective al
 synth alltoall torus:40x40 --collective alltoall -o a.json | an all-to-all schedule must have at most 512 ranks
 alltoall file:islands.json | some nodes cannot reach each other: no path from a to c in file:islands.json
 alltoall ring:4 --traffic zipf:-1 | must be 0 to 8
-alltoall ring:4 --next zipf:1 | --next and --combine need the traffic
+alltoall ring:4 --next zipf:1 | --next and --combine need --traffic
 groups ring:4 --group ../x=allreduce:by2:1 | NAME=COLLECTIVE:RANKS:AMOUNT
 groups ring:4 --group tp=allreduce:0-4:1 | ranks must be 0 to 3
 groups ring:4 --group tp=allreduce:x:1 | cannot read the ranks 'x'

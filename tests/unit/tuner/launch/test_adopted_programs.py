@@ -143,7 +143,7 @@ def test_refusals_name_the_key_the_file_the_rule_and_the_way_out(hand):
     assert gpus.startswith(f"{place}: programs for the oneccl runner must be oneccl-xml, in place, got msccl-xml")
     assert "the program is for 3 ranks" not in refusal(campaign(hand, topology="complete:5"))
     hand.write_text(direct_allreduce(4, max_bytes=8192))
-    assert refusal(campaign(hand)).startswith(f"{place}: a program must serve all sizes of the campaign, got 64KiB, ")
+    assert refusal(campaign(hand)).startswith(f"{place}: a program must support all sizes of the campaign, got 64KiB, ")
     hand.write_text(direct_allreduce(4).replace('type="rrc"', 'type="r"', 1))
     wrong = refusal(campaign(hand))
     assert wrong.startswith(f"{place}: a program must compute its collective correctly on complete:4 (")

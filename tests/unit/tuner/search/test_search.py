@@ -210,7 +210,7 @@ def test_what_stands_in_for_a_broken_model_is_noted(monkeypatch):
     monkeypatch.setattr(optimizer, "_next", broken)
     gains = {point: np.array([index, 0.0, 0.0]) for index, point in enumerate(HOSTILE_POINTS[:4])}
     assert optimizer.next(gains, [], []) not in gains
-    assert set(optimizer.notes) == {"the model was taken back to its prior", "a point was drawn at random"}
+    assert set(optimizer.notes) == {"the model was reset to its prior", "a point was drawn at random"}
     assert isinstance(search_failure(sqlite3.OperationalError("disk I/O error")), Unavailable)
     assert isinstance(search_failure(OSError(28, "No space left on device")), Unavailable)
     blamed = search_failure(np.linalg.LinAlgError("Eigenvalues did not converge"))

@@ -78,7 +78,7 @@ def test_limits_are_those_of_the_dialect_that_the_runner_executes(runtime, diale
 def test_what_cannot_work_is_ruled_out():
     executor = read_section({"kind": "msccl", "msccl": {"runtime": "executor"}})
     wide = small_campaign(sizes=["1MiB", "2GiB"], runner={"kind": "msccl"})
-    assert set(space_of(wide).refused) == {"msccl-xml serves at most 2147483647 bytes, not 2147483648"}
+    assert set(space_of(wide).refused) == {"msccl-xml supports at most 2147483647 bytes, not 2147483648"}
     assert len(space_of(wide.model_copy(update={"runner": executor}))) == 12
     space = space_of(small_campaign(topology="ring:1030", runner={"kind": "msccl"}))
     assert set(space.refused) == {"msccl-xml has programs of at most 1024 ranks, not 1030"}
