@@ -236,7 +236,7 @@ class Campaign(campaign_values.Strict):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Names of the baselines in records; files get a hash of their content. Raises InvalidInput for a missing file."""
+        """Names of the baselines in records; those of files have a hash. Raises InvalidInput if a file is missing."""
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
