@@ -496,12 +496,12 @@ class MeasuredRun(Methods, Shown, Measurement):
 
     @property
     def times(self) -> dict[int, float]:
-        """The program's median time in seconds, by size in bytes."""
+        """Size in bytes -> the program's median time in seconds."""
         return {size.size_bytes: size.median_s for size in self.results["program"]}
 
     @property
     def algbw(self) -> dict[int, float]:
-        """Size divided by median time in GB/s, by size in bytes."""
+        """Size in bytes -> size divided by median time, in GB/s."""
         return {size: size / time_s / 1e9 for size, time_s in self.times.items()}
 
     def plot(self) -> Picture:
@@ -570,11 +570,11 @@ class NetworkFrontier(list[Mapping[str, Any]]):
         self.document = document
 
     def topology(self, row: int = 0) -> NetworkTopology:
-        """Return a row's network."""
+        """Return the network of row number `row`."""
         return topology(self[row]["spec"])
 
     def plot(self, row: int = 0) -> Picture:
-        """Return a drawing of a row's network."""
+        """Return a drawing of the network of row number `row`."""
         return self.topology(row).plot()
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Experiments: they compare results printed in papers with results of this code, and make our own measurements."""
+"""Experiments: comparisons of this code's results with results printed in papers, and our own measurements."""

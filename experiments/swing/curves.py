@@ -187,12 +187,12 @@ def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return a function of the curves: the smallest ratio of `algorithm`'s time to Swing's, at `first` to `last`."""
+    """Return a function of the curves: the smallest ratio of `algorithm`'s time to Swing's at these sizes."""
     return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
 def max_ratio(algorithm: str, first: int, last: int) -> Measure:
-    """Return a function of the curves: the largest ratio of `algorithm`'s time to Swing's, at `first` to `last`."""
+    """Return a function of the curves: the largest ratio of `algorithm`'s time to Swing's at these sizes."""
     return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 

@@ -35,7 +35,7 @@ class LinkReport:
 
 
 class NoReports(Unavailable):
-    """A source has no reports now, but may have some later."""
+    """Raised if a source has no reports now, but may have some later."""
 
 
 class LinkSource(Protocol):

@@ -143,7 +143,7 @@ class RankPart:
 
     @staticmethod
     def of_library(collective: Collective, ranks: int) -> RankPart:
-        """Return every rank's part of a library's collective. The call works out of place."""
+        """Return the part of a library's collective, the same for all ranks. The call works out of place."""
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class RankParts:
 
     @property
     def plans(self) -> list[tuple[bytes, PlanBuffers]]:
-        """Words and buffers of the plans, in their order."""
+        """(Encoded plan, layout of its memory) for each plan, in the order in which they were loaded."""
         return [(part.words, part.plan) for part in self._parts if part.plan is not None]
 
     def load(self, documents: Iterable[Mapping[str, Any]]) -> None:
@@ -336,7 +336,7 @@ class FramedSocket:
 
 
 class RankWork(Protocol):
-    """A rank's commands; `RankParts` implements all of them."""
+    """The work that a rank does on the runner's commands; `RankParts` implements it."""
 
     @property
     def blocked(self) -> list[StuckInstruction]: ...
@@ -368,7 +368,7 @@ class SocketRank(Generic[WorkOfRank]):
     def __init__(
         self, control: FramedSocket, parts: WorkOfRank, **commands: Callable[[Message], Message | None]
     ) -> None:
-        """Add functions for further commands by name in `commands`."""
+        """Prepare to serve `parts` over `control`. commands: functions for further commands, by name"""
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {

@@ -135,7 +135,7 @@ class SocketRanks(ABC):
 
     @abstractmethod
     def _death(self) -> RunStopped:
-        """Return the failure for a rank's death, which names the rank and the cause."""
+        """Return a failure that names the rank that died and the cause of its death."""
 
     @abstractmethod
     def _refusal(self, rank: int, message: str) -> RunStopped:

@@ -92,7 +92,7 @@ class NetworkControl:
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
-    """Return the seconds per byte of every link, see `full_bandwidth`."""
+    """Return the seconds per byte of every link if the `full_bandwidth` means `link_mbps`."""
     full = full_bandwidth(topology)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
     return [table[index] for index in topology.links.bandwidth_class.tolist()]

@@ -133,7 +133,7 @@ def _others_write(place: Path, status: os.stat_result) -> bool:
 
 
 def _is_unmapped(user: int) -> bool:
-    """Return whether `user` stands for all users outside this process's namespace, such as the host's root."""
+    """Return whether the user id `user` represents all users outside this namespace, such as the host's root."""
     namespace = Path("/proc/self/uid_map")
     is_whole = not namespace.exists() or namespace.read_text().split() == ["0", "0", str(2**32 - 1)]
     return user == _OVERFLOW_USER and not is_whole

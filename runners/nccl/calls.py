@@ -169,7 +169,7 @@ class Nccl:
         return _CallConfig(size=size, magic=_MAGIC, version=version, forceAlgSelection=0, **(unset | fields))
 
     def allocate(self, size_bytes: int) -> int:
-        """Return memory that can be registered as a window."""
+        """Return the address of new memory that can be registered as a window."""
         address = Pointer()
         self._do("MemAlloc", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         return int(address.value or 0)

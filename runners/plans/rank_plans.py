@@ -47,7 +47,7 @@ class WordsHead:
 
     @staticmethod
     def of(words: Sequence[int]) -> WordsHead:
-        """Parse the first of the `words` from `encode_plan`."""
+        """Parse the head of an encoded plan. words: a result of `encode_plan`"""
         _, _, ranks, slots, halves, barriers, semaphores, blocks, _ = words[:9]
         first = 9 + 4 * ranks
         return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
@@ -205,7 +205,7 @@ class RankRegion:
 
     @staticmethod
     def of(head: WordsHead, ranks: int, cells: int, packets: int, piece_bytes: int) -> RankRegion:
-        """Return the layout. cells, packets: largest number of data pieces and packet pieces on any rank"""
+        """Return the layout for a plan with this `head`. cells, packets: numbers of pieces, see `PlanBuffers`"""
         data = _rounded(8 * (head.slots + ranks))
         first = data + _rounded(cells * piece_bytes)
         half = _rounded(2 * packets * piece_bytes)

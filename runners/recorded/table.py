@@ -264,7 +264,7 @@ class RecordedTable:
         return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)
 
     def libraries(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
-        """Return the vendor libraries' configurations."""
+        """Return the configurations in which a vendor library ran instead of a schedule."""
         return self.configurations(fabric, collective, of_library=True)
 
     def sizes_bytes(self, configuration: RecordedConfiguration) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ class LibraryAlgorithm:
         return self.latency_s * (1.4 if slow else 1.0) + size_bytes / (self.bytes_per_s * share)
 
     def document(self) -> dict[str, Any]:
-        """Return this algorithm as JSON documents describe the baseline."""
+        """Return the JSON object that describes this algorithm as a baseline."""
         return {
             "library": self.library, "version": self.version, "algorithm": self.name, "channels": self.channels,
         }  # fmt: skip
