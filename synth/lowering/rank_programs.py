@@ -194,9 +194,9 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
-    """Return (rank, block) of each block that hangs with one message per step or, if none does, with one per chunk.
+    """Return (rank, block) of each block that hangs if every step sends one message.
 
-    O(messages * blocks that wait for one another).
+    If none hangs, return those that hang if every chunk is a message. O(messages * blocks that wait for one another).
     """
     runs = ExecutionRuns(program, MAX_WORDS)
     return runs.blocked(runs.longest_message) or runs.blocked(1)

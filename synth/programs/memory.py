@@ -118,7 +118,7 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
     """Return (input chunks, output chunks) of the buffers that a rank declares.
 
-    A custom collective may declare less than the complete vector, although memory for the complete vector is available.
+    In a custom collective, they may be smaller than the complete vector, for which there is memory in any case.
     """
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
@@ -302,7 +302,7 @@ def result_violations(
 
 
 def collective_of_ranks(program: AnyProgram) -> Collective:
-    """Return the collective that `program` executes from the point of view of the ranks, without switch processes."""
+    """Return the collective that `program` executes for its ranks, for example allreduce if switches are processes."""
     custom = program.collective.custom
     if not isinstance(program, Program) or not program.switches or custom is None:
         return program.collective

@@ -434,9 +434,8 @@ def simulate(
 ) -> list[float]:
     """Return the predicted time in seconds for vectors of each size. The result is deterministic.
 
-    fidelity: "step": the congestion model (`chorale.synth.simulation.simulate`), exact, with barriers between steps;
-              "flow": the flow-level simulation (`chorale.synth.simulation.simulate`), in which ranks only wait
-              for data that they receive, and messages share links fairly
+    fidelity: "step": the congestion model, which is exact and has barriers between steps; "flow": the flow-level
+              simulation, in which ranks only wait for data that they receive, and messages share links fairly
     pipeline_chunks: number of chunks per stream of a pipelined pattern; None for the best number ("step") or
               `DEFAULT_PIPELINE_CHUNKS` ("flow"); ignored for stepped patterns
     progress: called with (messages arrived, messages to simulate for all sizes); only used by "flow"

@@ -47,7 +47,7 @@ def gb(value: Fraction) -> str:
 def rate(
     what: str, physical: Fraction | str, expected: Fraction | str, source: Source, reference: str, each: str = ""
 ) -> Rate:
-    """Return a Rate with the assumption that describes it. `each` says what has this rate, such as `a link`."""
+    """Return a Rate with an Assumption as its `basis`. `each`: what has this rate, such as `a link`, for its text."""
     bound, derated = Fraction(physical), Fraction(expected)
     unit = f" {each} and direction" if each else ""
     value = f"{gb(bound)}{unit}" + ("" if bound == derated else f", the library expects {gb(derated)}")
