@@ -22,8 +22,8 @@ from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import IN_NETWORK
+from chorale.synth.schedule.schedule import pipeline_split
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.schedule.transforms import pipeline_split
 from chorale.synth.simulation.simulate import congestion_of
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import Collective, CollectiveName, CustomCollective
 from chorale.synth.errors import InvalidInput, unknown_name
 
 Vector = NDArray[Any]

@@ -31,8 +31,7 @@ from chorale.runners.api.elements import (
 )
 from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work, encode_rank
 from chorale.runners.plans.rank_plans import PlanBuffers, PlanError, RankPlans, encode_plan
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import Collective, CollectiveName, CustomCollective
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import QUEUE_DEPTH, AnyProgram, Buffer, Program
 

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.simulation.simulate import NetworkModel
-from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.boxes import NETWORK_KINDS, boxes_of
 from chorale.synth.topology.failures import without
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, connected_labels
 
 LibraryName = Literal["NCCL", "RCCL"]
 

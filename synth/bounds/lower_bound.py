@@ -39,9 +39,8 @@ from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.distance import distances_from, distances_to
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, connected_labels
 
 
 def tight_parts(search: CutSearch) -> list[Nodes]:

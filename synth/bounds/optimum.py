@@ -35,8 +35,7 @@ from chorale.synth.bounds.residual_graph import (
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.topology.automorphism import checked_orbits
-from chorale.synth.topology.topology import Topology, transpose
+from chorale.synth.topology.topology import Topology, checked_orbits, transpose
 
 _MANY_RANKS = 512
 """From this number of ranks on, symmetries are used, so that only cuts around one rank per orbit are tested."""

@@ -22,7 +22,7 @@ from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.schedule.codec import to_parquet
-from chorale.synth.schedule.transforms import pipeline_split
+from chorale.synth.schedule.schedule import pipeline_split
 from chorale.synth.targets.lift import lift_code, read_checked
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named

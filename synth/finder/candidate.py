@@ -17,9 +17,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
 from chorale.synth.methods.bfb.plan import network_of, network_of_nodes, problems_of
-from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, checked_orbits
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:

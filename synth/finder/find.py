@@ -32,9 +32,9 @@ from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.rate import AllToAllRate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import automorphisms_are_transitive
 from chorale.synth.verify.verify import verify
 
 

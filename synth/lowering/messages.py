@@ -24,7 +24,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout, expand_intervals
 from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
-from chorale.synth.topology.automorphism import connected_labels
+from chorale.synth.topology.topology import connected_labels
 
 FASTEST_CHUNK_TIME = 2**12
 """Number of time units that a chunk takes on the fastest link. Times on other links are rounded up to full units."""

@@ -16,8 +16,15 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName, custom_collective
-from chorale.synth.custom_collective import MAX_CONTRIBUTIONS, Cell, CustomCollective, RequiredChunk
+from chorale.synth.collective import (
+    MAX_CONTRIBUTIONS,
+    Cell,
+    Collective,
+    CollectiveName,
+    CustomCollective,
+    RequiredChunk,
+    custom_collective,
+)
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.memory import BufferShape

@@ -10,8 +10,7 @@ from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, Auto
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
-from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
-from chorale.synth.schedule.transforms import concatenate, reverse_allgather
+from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule, concatenate, reverse_allgather
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

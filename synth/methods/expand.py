@@ -19,8 +19,7 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.bfb.bfb import bfb_allgather
-from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
-from chorale.synth.schedule.transforms import renamed_schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule, renamed_schedule
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph, line_order
 from chorale.synth.topology.families.bases import base_entry, base_topology, load_bases
 from chorale.synth.topology.grammar import FileCall, FunctionCall, Number, SpecTree, parse_spec

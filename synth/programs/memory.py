@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.custom_collective import Cell, CustomCollective, RequiredChunk
+from chorale.synth.collective import Cell, Collective, CollectiveName, CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.programs.program import (

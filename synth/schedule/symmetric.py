@@ -20,9 +20,12 @@ from chorale.synth.schedule.schedule import (
     Routes,
     Schedule,
     Transfers,
+    concatenate,
+    joined_certificate,
+    reverse_allgather,
+    reversed_certificate,
     schedule_repr,
 )
-from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.translations import TranslatedLinks, Translations, Transversal
 
@@ -200,7 +203,7 @@ class SymmetricSchedule:
 
     gather:  an allgather on `topology`, for allgather and allreduce
     scatter: an allgather on the transpose of `topology`, executed backwards in time (see
-             `chorale.synth.schedule.transforms.reverse_allgather`), for reduce_scatter and allreduce; it runs first
+             `chorale.synth.schedule.schedule.reverse_allgather`), for reduce_scatter and allreduce; it runs first
     """
 
     topology: Topology

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.programs.library_call import is_library_text, parse_library_call

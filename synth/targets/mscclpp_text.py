@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, get_args
 
-from chorale.synth.collective import STANDARD, Collective, CollectiveName, custom_collective
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import STANDARD, Collective, CollectiveName, CustomCollective, custom_collective
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import TargetLimits, require_valid_structure

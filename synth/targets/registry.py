@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from chorale.synth.collective import STANDARD, Collective, CollectiveName, custom_collective
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import STANDARD, Collective, CollectiveName, CustomCollective, custom_collective
 from chorale.synth.errors import InvalidInput, name_among
 from chorale.synth.programs.check_structure import MSCCL_BUFFERS, TargetLimits, require_valid_structure, written_steps
 from chorale.synth.programs.memory import collective_of_ranks, switch_collective

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.automorphism import connected_labels
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, connected_labels
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})
 """Kinds of network nodes. Ids of NICs and of switches between boxes start with the kind and a colon."""

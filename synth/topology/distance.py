@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.topology.automorphism import checked_orbits
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, checked_orbits
 
 _AT_ONCE = 256
 

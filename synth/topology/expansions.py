@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.registry import require_size
-from chorale.synth.topology.topology import BandwidthUnit, Column, Links, Rates, Topology, sorted_links
+from chorale.synth.topology.topology import BandwidthUnit, Column, Links, Rates, Topology, is_automorphism, sorted_links
 
 
 def ranked_topology(

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.automorphism import connected_labels, is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.topology import Rates, Topology, sorted_links
+from chorale.synth.topology.topology import Rates, Topology, connected_labels, is_automorphism, orbits, sorted_links
 
 Mask = NDArray[np.bool_]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.check import read_ability
 from chorale.synth.topology.expansions import (
     bidirectional,
@@ -22,7 +21,7 @@ from chorale.synth.topology.expansions import (
 from chorale.synth.topology.failures import LostLink, scaled, without
 from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require, require_size
-from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, SwitchAbility, Topology, transpose
+from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, SwitchAbility, Topology, is_automorphism, transpose
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
 _MAX_TIMES = MAX_NODES.bit_length() - 1

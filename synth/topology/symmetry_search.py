@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from chorale.synth.identity import content_id
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
-from chorale.synth.topology.automorphism import (
+from chorale.synth.topology.topology import (
+    Topology,
     automorphisms_are_transitive,
     carries,
     have_equal_tables,
     link_kinds,
     orbits,
 )
-from chorale.synth.topology.topology import Topology
 
 MIN_SEARCHED_RANKS = 1024
 """Minimum number of ranks for a search for symmetries. Smaller networks are fast without them."""

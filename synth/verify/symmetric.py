@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, SymmetricTrees
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.topology import transpose_with_links
+from chorale.synth.topology.topology import is_automorphism, transpose_with_links
 from chorale.synth.topology.translations import Translations
 from chorale.synth.verify.replay import NEVER, column_violations, structural_violations
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s, summarize

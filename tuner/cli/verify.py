@@ -14,7 +14,7 @@ from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth import InvalidInput, LoweringOptions, VerifiedSchedule, target_named
 from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import CustomCollective
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.switches import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chorale.job.files import read_file
-from chorale.synth.custom_collective import MAX_CHUNKS, MAX_CONTRIBUTIONS, MAX_RANKS, CustomCollective, RequiredChunk
+from chorale.synth.collective import MAX_CHUNKS, MAX_CONTRIBUTIONS, MAX_RANKS, CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.yaml_text import load_yaml
 

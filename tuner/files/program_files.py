@@ -8,7 +8,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.base import ProgramSettings
 from chorale.synth import CheckFailed, InvalidInput, LoweringOptions, Program, Topology
 from chorale.synth.build.build import build_program
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import CustomCollective
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.judge import bounded, judge

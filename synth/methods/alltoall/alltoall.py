@@ -33,12 +33,11 @@ from chorale.synth.methods.alltoall.rate import (
     fine_prices,
     integer_prices,
 )
-from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.expansions import cartesian_product
 from chorale.synth.topology.grammar import FunctionCall, Number, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import symmetries_of
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, automorphisms_are_transitive
 
 
 def factors_of(topology: Topology) -> list[Topology]:

@@ -26,9 +26,8 @@ from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP, splitmix
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
-from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.distance import distances_from
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, is_automorphism, orbits
 
 Colours = NDArray[np.uint64]
 _MANY_CELLS = 2**24

@@ -27,9 +27,8 @@ from chorale.synth.methods.bfb.plan import (
     transfer_columns,
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
-from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.distance import distances_from, distances_to
-from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.topology import Topology, automorphisms_are_transitive, transpose_with_links
 
 if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule

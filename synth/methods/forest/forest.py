@@ -36,10 +36,8 @@ from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.method import Options, SynthesisTask
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
-from chorale.synth.schedule.transforms import reverse_allgather
-from chorale.synth.topology.automorphism import automorphisms_are_transitive
-from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule, reverse_allgather
+from chorale.synth.topology.topology import Topology, automorphisms_are_transitive, transpose_with_links
 from chorale.synth.topology.translations import Transversal
 
 

@@ -21,8 +21,7 @@ from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.method import Options
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
-from chorale.synth.schedule.transforms import joined_routes, reversed_routes
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule, joined_routes, reversed_routes
 from chorale.synth.topology.expansions import Relabelled
 from chorale.synth.topology.topology import Topology
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.topology.automorphism import connected_labels
+from chorale.synth.topology.topology import connected_labels
 
 FAR = 65535
 _BRIDGE = 3

@@ -35,12 +35,10 @@ from chorale.synth.methods.forest.packing import in_arc_shares, pack_trees
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, tree_transfers
 from chorale.synth.methods.method import DEFAULT_GAP
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, joined_routes
 from chorale.synth.schedule.symmetric import SymmetricSchedule, SymmetricTrees, symmetric_parts
-from chorale.synth.schedule.transforms import joined_routes
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.topology import Links, Topology, transpose_with_links
+from chorale.synth.topology.topology import Links, Topology, is_automorphism, transpose_with_links
 from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 Table = NDArray[np.int64]

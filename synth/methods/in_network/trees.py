@@ -32,9 +32,8 @@ from chorale.synth.methods.forest.network import (
 )
 from chorale.synth.methods.forest.reversible_trees import PairedTrees, ReversibleTrees, WholeUnits, packed_trees
 from chorale.synth.methods.method import Options
-from chorale.synth.topology.automorphism import orbits
 from chorale.synth.topology.expansions import Relabelled, promoted
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, orbits
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:

@@ -24,8 +24,7 @@ from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.tokens import TokenRouting
 from chorale.synth.methods.traffic.two_level import Pieces, paths_of, relieved, split_amounts
-from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
-from chorale.synth.schedule.transforms import reversed_routes
+from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule, reversed_routes
 from chorale.synth.topology.topology import Topology
 
 Numbers = NDArray[np.int64]

@@ -7,8 +7,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, Measurement, Race, RunFailure, RunRequest
 from chorale.runners.measurement.driver import believable, link_limit, model_of_run
 from chorale.runners.workers.campaign_worker import measure_in_rungs, sizes_in_race
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, custom_collective
-from chorale.synth.custom_collective import CustomCollective, RequiredChunk
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, CustomCollective, RequiredChunk, custom_collective
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
 from tests.fakes import FakeRunner, fail_with

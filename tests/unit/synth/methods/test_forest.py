@@ -22,8 +22,7 @@ from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric import symmetric_forest
 from chorale.synth.methods.method import DEFAULT_GAP, Options
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.transforms import concatenate
+from chorale.synth.schedule.schedule import Schedule, concatenate
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Link, Links, SwitchAbility, Topology, transpose
 from chorale.synth.verify.verified import VerifiedSchedule

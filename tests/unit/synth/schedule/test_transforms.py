@@ -10,9 +10,8 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.schedule import Schedule, concatenate, pipeline_split, renamed_schedule, reverse_allgather
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
-from chorale.synth.schedule.transforms import concatenate, pipeline_split, renamed_schedule, reverse_allgather
 from chorale.synth.simulation.simulate import NetworkModel, as_fidelity, simulate
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Links, Topology, transpose_with_links

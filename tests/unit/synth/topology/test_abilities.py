@@ -8,13 +8,12 @@ import networkx as nx
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.formats.networkx_graph import to_networkx
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
-from chorale.synth.topology.topology import NVSWITCH, SwitchAbility
+from chorale.synth.topology.topology import NVSWITCH, SwitchAbility, is_automorphism
 from tests.dumps import cpu, gpu, nvlink, system
 from tests.links import topology_document
 

@@ -14,7 +14,6 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.distance import (
     diameter,
     distances_from,
@@ -24,7 +23,7 @@ from chorale.synth.topology.distance import (
 )
 from chorale.synth.topology.formats.networkx_graph import to_networkx
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Link, Links, Topology
+from chorale.synth.topology.topology import Link, Links, Topology, connected_labels
 from tests.strategies import strongly_connected_topologies
 
 

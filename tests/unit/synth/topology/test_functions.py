@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology import expansions
 from chorale.synth.topology import spec as specs
-from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
@@ -22,7 +21,15 @@ from chorale.synth.topology.failures import LostLink, scaled, single_failures, w
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.registry import TopologyPlan
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
-from chorale.synth.topology.topology import Link, Links, Topology, transpose, transpose_with_links
+from chorale.synth.topology.topology import (
+    Link,
+    Links,
+    Topology,
+    automorphisms_are_transitive,
+    is_automorphism,
+    transpose,
+    transpose_with_links,
+)
 from tests.links import links_of, rates_of, topology_document
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 

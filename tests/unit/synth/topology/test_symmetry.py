@@ -15,7 +15,6 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.topology.automorphism import automorphisms_are_transitive, carries, is_automorphism
 from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import (
@@ -24,7 +23,15 @@ from chorale.synth.topology.symmetry_search import (
     symmetries_of,
     transitive_symmetries,
 )
-from chorale.synth.topology.topology import Link, Links, Topology, transpose
+from chorale.synth.topology.topology import (
+    Link,
+    Links,
+    Topology,
+    automorphisms_are_transitive,
+    carries,
+    is_automorphism,
+    transpose,
+)
 from chorale.synth.verify.verify import verify
 from tests.links import order_of
 from tests.properties import random_cases

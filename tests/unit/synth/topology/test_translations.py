@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Link, Links, Topology
+from chorale.synth.topology.topology import Link, Links, Topology, is_automorphism
 from chorale.synth.topology.translations import TranslatedLinks, Translations, Transversal
 from tests.properties import random_cases
 

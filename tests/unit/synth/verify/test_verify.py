@@ -23,8 +23,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.methods.traffic.matrix import traffic_matrix
 from chorale.synth.methods.traffic.plan import traffic_schedule
 from chorale.synth.methods.traffic.planner import plan_traffic
-from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
-from chorale.synth.schedule.transforms import renamed_schedule
+from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule, renamed_schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify import replay as general
 from chorale.synth.verify.replay import ChunkIntervals

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import chorale.tuner.cli.verify as lower
-from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.collective_files import parse_collective_file
 from tests.command import chorale

@@ -8,10 +8,9 @@ from itertools import combinations
 
 import pytest
 
-from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import FAMILIES, parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, automorphisms_are_transitive, is_automorphism
 
 Wires = Counter[tuple[str, str, Fraction]]
 

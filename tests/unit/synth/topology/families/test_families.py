@@ -20,7 +20,6 @@ from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graph
 from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.expand import base_schedule
-from chorale.synth.topology.automorphism import automorphisms_are_transitive, checked_orbits, is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.families import bases as database
@@ -29,7 +28,13 @@ from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.families.grids import plan_hxmesh
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import (
+    Topology,
+    automorphisms_are_transitive,
+    checked_orbits,
+    is_automorphism,
+    orbits,
+)
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.links import both_directions, graph_of, links_of, order_of

@@ -8,11 +8,10 @@ import pytest
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.formats.files import from_bytes, machine_of
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.rates import cpu_rate, nvlink_rate, pci_rate, xgmi_rate
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, is_automorphism
 from tests.dumps import (
     cpu,
     gpu,
