@@ -87,7 +87,7 @@ class Exposure:
     """Whether requests to a service may set an option that takes free text. Without an `Exposure`, they may not.
 
     from_requests: False for options that act on the service's machine, such as paths, commands, variables and hosts:
-                   only the service's own settings set them. True for text that only names an object of Chorale.
+                   only the service's own settings may set them. True for names, for example of a recorded schedule.
     """
 
     from_requests: bool

@@ -312,7 +312,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> None:
-    """Declare (type of the result, types of the arguments) of functions of `library`, by name."""
+    """Declare functions of `library`: name -> (type of the result, types of the arguments)."""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -408,7 +408,7 @@ class SocketRank(Generic[WorkOfRank]):
 
 
 def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:
-    """Do `work` and report errors to the runner, then end this process immediately, without library clean-up."""
+    """Do `work` and report errors to the runner, then end this process without running libraries' clean-up code."""
     code = 1
     try:
         work()

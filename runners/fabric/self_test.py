@@ -188,8 +188,8 @@ def _tested(fabric: EmulatedFabric, plan: FabricPlan, force: bool) -> EmulatedFa
 
 
 def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:
-    """Keep all links busy; return the time at their rates divided by the measured time. Raises Unavailable if ranks do
-    not reach each other.
+    """Keep all links busy; return the time that their rates imply divided by the measured time. Raises Unavailable if
+    ranks do not reach each other.
     """
     streams = busy_streams(plan)
     smallest, largest_bytes = _BUSY_BYTES

@@ -32,7 +32,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 
 _CHOICE = """\
-# srun and the test programs must speak the same PMI: the first that starts a step, in the order of the MPI they link.
+# srun must offer the PMI that the MPI of the test programs uses: try the likely kind first, then the other.
 if [ -z "${{CHORALE_MPI:-}}" ]; then
   case $(ldd "$(command -v {test})" 2>/dev/null) in
     *libmpi.so.12* | *libmpich*) types="pmi2 pmix" ;;
@@ -63,7 +63,7 @@ def batch_script(ranks: int, options: JobOptions) -> str:
     return f"""\
 #!/bin/sh
 {"".join(f"#SBATCH {shlex.quote(request)}" + chr(10) for request in requests)}\
-# sbatch job.sbatch, from this folder: proof first, then program and library in turns.
+# Run `sbatch job.sbatch` in this folder: it checks that the program runs, then times library and program in turn.
 set -eu
 cd "$SLURM_SUBMIT_DIR"
 {prologue}\
@@ -79,13 +79,13 @@ def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:
     place = "in place" if program.in_place else "out of place"
     where = options.library_folder or "a folder of LD_LIBRARY_PATH"
     before = [
-        "All nodes must see this folder under the same path; `algorithms/` must hold the program and nothing else.",
+        "All nodes must see this folder under the same path; `algorithms/` must contain only the program.",
         f"`{runtime.library}` of {runtime.title} must be in {where}, and the test programs, built against it with "
         f"MPI=1, {'in ' + options.tests_folder if options.tests_folder else 'on the PATH'}.",
         "One process per GPU: never `-g` above 1, no `-m`, no `-o avg`.",
     ]
     if program.collective.name is CollectiveName.ALLTOALL and runtime is not EXECUTOR:
-        before.append("Only test programs that call ncclAllToAll reach the runtime; those made of sends do not.")
+        before.append("Only test programs that call ncclAllToAll can run it; those that send and receive cannot.")
     sizes = ", ".join(format_size(size) for size in sorted(options.sizes_bytes))
     parts = [
         f"# {program.name}",
@@ -103,14 +103,14 @@ def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:
 
 _RUN = """\
 ```sh
-./run.sh proof > proof.txt            # once: with a log
-for turn in 1 2 3 4 5; do             # then in turns, so that a drift of the machine hits both
+./run.sh proof > proof.txt            # once, with a log
+for turn in 1 2 3 4 5; do             # then in turn, so that drift affects both
   ./run.sh library > library-$turn.txt
   ./run.sh program > program-$turn.txt
 done
 ```
 
-Compare medians over the turns, size by size: the column `time` of the placement named above."""
+Compare the medians of the five turns at each size: the column `time` for the placement named above."""
 
 
 def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
@@ -120,29 +120,29 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")
     parts = size_progressions(options.sizes_bytes)
     points = [
-        f"`grep -lE '{sign}' logs/proof.* | wc -l` says {ranks * len(parts)}: every process took the program.",
-        "`grep -h WARN logs/*` says nothing of MSCCL.",
+        f"`grep -lE '{sign}' logs/proof.* | wc -l` prints {ranks * len(parts)}: every process loaded the program.",
+        "`grep -h WARN logs/*` prints nothing about MSCCL.",
     ]
     if runtime.scheduled is not None:
         for part, (sizes_bytes, _) in enumerate(parts):
             calls = len(sizes_bytes) * PROOF_ITERATIONS
             points.append(
-                f"`grep -cE '{runtime.scheduled}' logs/proof.{part}.*` says at least {calls} for every rank: the "
+                f"`grep -cE '{runtime.scheduled}' logs/proof.{part}.*` prints at least {calls} for every rank: the "
                 f"program executed the calls of {', '.join(map(format_size, sizes_bytes))}."
             )
     points += [
         f"`#wrong` is 0 in the {column} column of every row, and the tables end with `Out of bounds values : 0 OK`.",
-        f"The {column} times of program and library differ; the {other} times, the library's in both, do not.",
+        f"The {column} times of program and library differ; the {other} times do not: the library runs in both.",
     ]
     if runtime is MSCCL:
-        points.append("This runtime logs nothing per call: the last point is the only sign that it used the program.")
+        points.append("This runtime does not log calls: only the different times show that it used the program.")
     return "\n".join(f"{number}. {point}" for number, point in enumerate(points, 1))
 
 
 _REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, STEP, MPI_TYPE, LIBRARY_PATH_SUFFIX))) + ")")
 _RANK_SCRIPT = """\
 #!/bin/sh
-# One rank: ./rank.sh MODE PART COMMAND... sets the environment of the mode and becomes the command.
+# Run one rank: ./rank.sh MODE PART COMMAND... sets the mode's environment, then executes the command.
 set -eu
 CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 mode=$1
@@ -216,7 +216,7 @@ def _launch_script(program: Program, options: JobOptions) -> str:
     ]
     commands = [perf_command(program, options, *each) for each in size_progressions(options.sizes_bytes)]
     if options.launcher == "srun":
-        # srun would prefer the file of hosts to its options.
+        # Otherwise srun would use this file of hosts instead of its options.
         lines += ["CHORALE_STEP=${CHORALE_STEP:-chorale}", "unset SLURM_HOSTFILE"]
         lines.append(_CHOICE.format(test=shlex.quote(commands[0][0])))
     else:  # let mpirun start its daemons within a Slurm job

@@ -131,8 +131,8 @@ def _end_steps(name: str) -> None:
 
 HYDRA_SCRIPT = """\
 #!/bin/sh
-# In place of srun for the mpiexec of MPICH: its proxies start in the order of its hosts, beside what the job runs. They
-# go by the number of their node, which srun counts in its own order, so that the number of their task takes its place.
+# Replaces srun for MPICH's mpiexec: starts MPICH's proxies in the order of the hosts, next to other steps of the job.
+# A proxy uses its node's number, which srun counts in another order, so the script replaces it by the task's number.
 unset SLURM_HOSTFILE
 words=$#
 while [ "$words" -gt 0 ]; do

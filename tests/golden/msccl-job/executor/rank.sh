@@ -1,5 +1,5 @@
 #!/bin/sh
-# One rank: ./rank.sh MODE PART COMMAND... sets the environment of the mode and becomes the command.
+# Run one rank: ./rank.sh MODE PART COMMAND... sets the mode's environment, then executes the command.
 set -eu
 CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 mode=$1

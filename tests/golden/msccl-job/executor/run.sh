@@ -13,7 +13,7 @@ mkdir -p "$CHORALE_JOB/logs"
 rm -f "$CHORALE_JOB/logs/$mode".*
 CHORALE_STEP=${CHORALE_STEP:-chorale}
 unset SLURM_HOSTFILE
-# srun and the test programs must speak the same PMI: the first that starts a step, in the order of the MPI they link.
+# srun must offer the PMI that the MPI of the test programs uses: try the likely kind first, then the other.
 if [ -z "${CHORALE_MPI:-}" ]; then
   case $(ldd "$(command -v /opt/nccl-tests/build/all_gather_perf)" 2>/dev/null) in
     *libmpi.so.12* | *libmpich*) types="pmi2 pmix" ;;
