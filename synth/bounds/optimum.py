@@ -25,13 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.residual_graph import (
-    LARGEST_AMOUNT,
-    Flags,
-    Integers,
-    amounts_on,
-    residual_graph,
-)
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, amounts_on, residual_graph
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native

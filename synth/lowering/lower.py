@@ -18,18 +18,8 @@ from chorale.synth.lowering.messages import (
     tree_levels,
 )
 from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
-from chorale.synth.lowering.rank_programs import (
-    UNBOUNDED,
-    hanging_blocks,
-    ops_of_ranks,
-    rank_program,
-)
-from chorale.synth.lowering.switches import (
-    PROCESS_TARGET,
-    SHAPE_OF_PROCESSES,
-    schedule_of_processes,
-    with_first_stored,
-)
+from chorale.synth.lowering.rank_programs import UNBOUNDED, hanging_blocks, ops_of_ranks, rank_program
+from chorale.synth.lowering.switches import PROCESS_TARGET, SHAPE_OF_PROCESSES, schedule_of_processes, with_first_stored
 from chorale.synth.lowering.vector_layout import VectorLayout, buffers_of, rechunked, vector_layout_of
 from chorale.synth.programs.check_structure import MOST_CHUNKS, MSCCL_BUFFERS, TargetLimits, above, limit_violations
 from chorale.synth.programs.memory import BufferShape, switch_collective

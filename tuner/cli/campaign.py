@@ -22,13 +22,7 @@ from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import write_file
 from chorale.tuner.reports.tables import Columns, Result, facts_table, long_line, rows_table
-from chorale.tuner.tracking.registry import (
-    RegistryEntry,
-    find_champion,
-    load_best,
-    nothing_registered,
-    roll_back,
-)
+from chorale.tuner.tracking.registry import RegistryEntry, find_champion, load_best, nothing_registered, roll_back
 from chorale.tuner.trials.records import SizeClass
 from chorale.tuner.trials.store import campaign_rows, launch_folder, launch_health, launched_campaign, repair_launch
 

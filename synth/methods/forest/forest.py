@@ -17,13 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.optimum import (
-    Optimum,
-    fixed_k_optimum,
-    optima,
-    optimum,
-    shards_of_ranks,
-)
+from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optima, optimum, shards_of_ranks
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.bounds.switch_limits import within_switches
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, uneven_collective

@@ -25,14 +25,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.methods.forest.network import (
-    ForestNetwork,
-    Trees,
-    joined_trees,
-    members_of,
-    no_trees,
-    objective_key,
-)
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, joined_trees, members_of, no_trees, objective_key
 from chorale.synth.methods.method import Objective
 from chorale.synth.processors import blocks, in_threads
 from chorale.synth.topology.distance import hops_along

@@ -21,13 +21,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork, carries_all_trees, members_of, narrow_cuts
-from chorale.synth.methods.forest.switch_groups import (
-    SwitchGroups,
-    clusters_below,
-    fabrics,
-    levels,
-    switch_groups_of,
-)
+from chorale.synth.methods.forest.switch_groups import SwitchGroups, clusters_below, fabrics, levels, switch_groups_of
 
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: whether the node is on the sink side of the cut."""

@@ -8,12 +8,7 @@ from chorale.synth.bounds.lower_bound import in_network_bound, reduce_scatter_al
 from chorale.synth.bounds.optimum import COARSE_K, Bound
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.methods.forest.reversible_trees import (
-    PairedTrees,
-    packed_trees,
-    schedule_of_pairs,
-    there_and_back,
-)
+from chorale.synth.methods.forest.reversible_trees import PairedTrees, packed_trees, schedule_of_pairs, there_and_back
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
 from chorale.synth.methods.in_network.trees import (
     best_split,

@@ -12,12 +12,7 @@ from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
 from chorale.tuner.config.values import Strict
 from chorale.tuner.service.access import NotFound
 from chorale.tuner.service.campaigns import open_runners
-from chorale.tuner.service.http.schema import (
-    CurrentCaller,
-    CurrentCampaigns,
-    CurrentPlanner,
-    CurrentScheduler,
-)
+from chorale.tuner.service.http.schema import CurrentCaller, CurrentCampaigns, CurrentPlanner, CurrentScheduler
 from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE, Job, JobState
 from chorale.tuner.service.views import schedule_view, topology_view

@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.measurement.driver import (
-    median_interval,
-    ratio_interval,
-)
+from chorale.runners.measurement.driver import median_interval, ratio_interval
 from chorale.synth.errors import CheckFailed
 
 MIN_SAMPLES = 6

@@ -10,14 +10,7 @@ import pytest
 
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
-from chorale.runners.mpi.launch import (
-    ALLOCATIONS,
-    SCRIPT,
-    MpichLauncher,
-    OpenMpiLauncher,
-    mpi_launch_of,
-    mpi_launcher,
-)
+from chorale.runners.mpi.launch import ALLOCATIONS, SCRIPT, MpichLauncher, OpenMpiLauncher, mpi_launch_of, mpi_launcher
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 

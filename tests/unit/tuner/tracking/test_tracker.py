@@ -18,12 +18,7 @@ from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, what_is_at
-from chorale.tuner.tracking.registry import (
-    PROGRAM_ID,
-    RUNNER,
-    best_programs,
-    is_same,
-)
+from chorale.tuner.tracking.registry import PROGRAM_ID, RUNNER, best_programs, is_same
 from chorale.tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
