@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import quadratic_assignment
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import optimize
 from chorale.synth.topology.topology import Topology
 
 MAX_PLACED_NODES = 512
@@ -91,12 +91,12 @@ def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64]) -> ND
         if start == 0:
             at = best
         else:
-            at = quadratic_assignment(
+            at = optimize.quadratic_assignment(
                 wanted, present, method="faq", options={"maximize": True, "rng": rng, "P0": "randomized"}
             ).col_ind
         if len(at) <= _MAX_SWAPPED:
             guess = np.column_stack([np.arange(len(at)), at])
-            at = quadratic_assignment(
+            at = optimize.quadratic_assignment(
                 wanted, present, method="2opt", options={"maximize": True, "rng": rng, "partial_guess": guess}
             ).col_ind
         kept = float(np.minimum(wanted, present[np.ix_(at, at)]).sum())

@@ -7,9 +7,9 @@ from pathlib import Path
 from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock
 from chorale.runners.measurement.private_files import temporary_folder
 from chorale.runners.ray.watch import INSECURE_VARIABLE
-from chorale.tuner.cli.campaign import ui
 from chorale.tuner.cli.main import GLOBAL_FLAGS
 from chorale.tuner.cli.serve import serve
+from chorale.tuner.cli.tune import ui
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import password_file
 

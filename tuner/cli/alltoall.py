@@ -25,8 +25,7 @@ from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
 from chorale.synth.methods.traffic.planner import BASELINES, baseline_times, plan_traffic, replan
 from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.verify.verify import verify
-from chorale.tuner.cli.options import ScheduleOutput, Spec
-from chorale.tuner.cli.output import people, progress_bar, status_line
+from chorale.tuner.cli.options import ScheduleOutput, Spec, people, progress_bar, status_line
 from chorale.tuner.files.home import require_new_folder
 from chorale.tuner.files.schedule_files import load_topology, require_schedule_suffix, save_schedule
 from chorale.tuner.files.traffic_files import load_tokens, load_traffic

@@ -101,7 +101,7 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
             values[name] = model(**{each.name: values.pop(each.name) for each in fields(model)})
         result = function(**values)
         if prints and result is not None:
-            from chorale.tuner.cli.output import print_result  # noqa: PLC0415 - rich, which `--help` does not need
+            from chorale.tuner.cli.options import print_result  # noqa: PLC0415 - rich, which `--help` does not need
 
             print_result(result, as_json)
 

@@ -12,8 +12,7 @@ from chorale.runners.api.units import format_size, parse_sizes
 from chorale.synth import ChoraleError, InvalidInput
 from chorale.tuner import Home, plots, save_schedule
 from chorale.tuner.auto.roofline import EMULATED, contest, discover, roofline, roofline_table, synthesized_allreduce
-from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options
-from chorale.tuner.cli.output import people
+from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, people, sized_options
 from chorale.tuner.costs.pricing import goodput_row
 from chorale.tuner.files.schedule_files import load_topology, save_topology
 from chorale.tuner.reports.tables import Result, long_line, seconds_text

@@ -25,7 +25,7 @@ from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.synth.processors import core_count, core_limits, memory_limit
 from chorale.tuner.cli.application import AsJson
-from chorale.tuner.cli.output import print_result
+from chorale.tuner.cli.options import print_result
 from chorale.tuner.config.values import PATIENCE_S
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers
-from chorale.tuner.cli.output import people, status_line
+from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, people, status_line
 from chorale.tuner.config.building import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result, ruled_table

@@ -18,8 +18,7 @@ from chorale.synth.errors import InvalidInput, printable
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.tuner import Home, load_topology
 from chorale.tuner.cli.application import AsJson, CommandLine
-from chorale.tuner.cli.options import Spec
-from chorale.tuner.cli.output import emit_json
+from chorale.tuner.cli.options import Spec, emit_json
 from chorale.tuner.reports.tables import Columns, Result, rows_table
 
 DEFAULT_NAME = "default"

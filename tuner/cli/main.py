@@ -24,7 +24,9 @@ from chorale.tuner.cli.process import hide_passwords, stopping_in_order
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("topology", "List the families of networks; show or import a network."),
-    "find": ("find", "Find topologies with the best trade-offs of steps and bandwidth, or the best for a workload."),
+    "find": (
+        "topology", "Find topologies with the best trade-offs of steps and bandwidth, or the best for a workload.",
+    ),
     "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
     "auto": ("auto", "Detect the fabric, prove how fast an allreduce can be on it, and suggest next commands."),
     "demo": ("auto", "Tune an allreduce of eight processes, connected like the corners of a cube, and draw it."),
@@ -32,13 +34,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "lower": ("verify", "Lower a schedule to a program, which is read back and checked before it is written."),
     "lift": ("verify", "Read a program back and check it against its collective; exit 0 if it is correct, 1 if not."),
     "show": ("show", "Show link loads and routes of a schedule, or link loads and the timeline of a program."),
-    "export": ("export", "Write a job folder: programs, environment, launch scripts, manifest and checklist."),
+    "export": ("verify", "Write a job folder: programs, environment, launch scripts, manifest and checklist."),
     "compare": ("show", "Compare exact costs, resources and predicted times; find the sizes at which each is faster."),
     "alltoall": ("alltoall", "Bound the rate of an all-to-all over any routes, or plan one for given sizes."),
     "groups": ("alltoall", "Plan collectives of several groups of ranks that share a fabric and run at the same time."),
-    "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
-    "training": ("simulate", "Simulate an iteration of data-parallel training, with or without experts."),
-    "record-training": ("simulate", "Record how long the layers of a PyTorch model take, for `chorale training`."),
+    "simulate": ("show", "Predict the time and the goodput of a collective, without running it."),
+    "training": ("show", "Simulate an iteration of data-parallel training, with or without experts."),
+    "record-training": ("show", "Record how long the layers of a PyTorch model take, for `chorale training`."),
     "bound": ("synthesize", "Compute how fast a collective can be at best, and which links limit it."),
     "failures": ("synthesize", "Plan a verified schedule for the loss of each compute node and link, one at a time."),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
@@ -47,14 +49,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "watch": ("fabric", "Watch the links of a fabric; plan, compare and publish a new tuning table when they change."),
     "record": ("record", "Run a job and record which collectives it calls, at which sizes, how often and how long."),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
-    "campaign": ("campaign", "List, pause and resume campaigns; check and repair their files."),
+    "campaign": ("tune", "List, pause and resume campaigns; check and repair their files."),
     "job": ("record", "Print or install the library that gives MPI programs a tuning table."),
     "replay": ("record", "Replay campaigns on recorded runs, to see how well `chorale tune` searches and decides."),
     "table": ("table", "Write, show, verify, merge and compare tuning tables: the files that CHORALE_TABLE names."),
-    "best": ("campaign", "Fetch the best schedule that campaigns have registered, and verify it again."),
+    "best": ("tune", "Fetch the best schedule that campaigns have registered, and verify it again."),
     "experiment": ("experiment", "Run an experiment row by row, and compare its results with published ones."),
     "bench": ("experiment", "Run benchmarks, compare facts such as counts with expected ones, and keep a history."),
-    "ui": ("campaign", "Show campaigns, trials and registered schedules in the browser until interrupted."),
+    "ui": ("tune", "Show campaigns, trials and registered schedules in the browser until interrupted."),
     "serve": ("serve", "Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page."),
     "token": ("serve", "Create, list and revoke tokens of the HTTP service; this takes effect immediately."),
     "doctor": ("doctor", "Check what works on this machine and what is missing; exit 3 if no campaign can run."),
@@ -135,7 +137,7 @@ def _global_options(
         bool, typer.Option("--insecure-cluster", help="Also connect to Ray clusters without authentication.")
     ] = False,
 ) -> None:
-    from chorale.tuner.cli.output import set_verbosity  # noqa: PLC0415 - rich, which `--help` does not need
+    from chorale.tuner.cli.options import set_verbosity  # noqa: PLC0415 - rich, which `--help` does not need
     from chorale.tuner.files.home import keep_private  # noqa: PLC0415 - NumPy, as above
 
     keep_private()
@@ -180,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from chorale.tuner.cli.output import print_error  # noqa: PLC0415 - rich, which `--help` does not need
+    from chorale.tuner.cli.options import print_error  # noqa: PLC0415 - rich, which `--help` does not need
 
     print_error(message)
     sys.exit(code)

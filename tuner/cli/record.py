@@ -16,8 +16,7 @@ from chorale.runners.api.units import format_size
 from chorale.runners.mpi.launch import find_mpiexec
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import FileOutput
-from chorale.tuner.cli.output import notice, people
+from chorale.tuner.cli.options import FileOutput, notice, people
 from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.files.home import write_file
 from chorale.tuner.files.job_traces import UNKNOWN, load_record

@@ -11,8 +11,7 @@ import typer
 
 from chorale.synth.errors import InvalidInput, name_among
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import named
-from chorale.tuner.cli.output import notice, people
+from chorale.tuner.cli.options import named, notice, people
 from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Columns, Result, long_line, rows_table

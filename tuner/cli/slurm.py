@@ -11,7 +11,7 @@ import typer
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.process_launch.slurm import TASK_RESOURCE
 from chorale.synth import CheckFailed, InvalidInput, Topology
-from chorale.tuner.cli.output import notice
+from chorale.tuner.cli.options import notice
 from chorale.tuner.files.home import Home, write_file
 from chorale.tuner.slurm import jobs
 

@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import bytes_per_second
 from chorale.synth.verify.verify import verify
 from chorale.tuner import load_topology
 from chorale.tuner.cli import options as opt
-from chorale.tuner.cli.output import progress_bar
+from chorale.tuner.cli.options import progress_bar
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.schedule_files import load_schedule, require_schedule_suffix, save_schedule
 from chorale.tuner.reports import bound as bounds

@@ -17,8 +17,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput, name_among
 from chorale.synth.targets.judge import reachability
 from chorale.tuner import Home, MlflowStore, load_topology
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, Prices, campaigns, offer
-from chorale.tuner.cli.output import notice
+from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, Prices, campaigns, notice, offer
 from chorale.tuner.files.home import write_file
 from chorale.tuner.reports import job_tables, library_files
 from chorale.tuner.reports.tables import Result

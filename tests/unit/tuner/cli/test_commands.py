@@ -17,7 +17,7 @@ import pytest
 import chorale as ch
 from chorale.synth.errors import Unavailable
 from chorale.synth.lazy_modules import EXTRAS, missing_extra
-from chorale.tuner.cli import fabric, output
+from chorale.tuner.cli import fabric, options
 from chorale.tuner.cli.main import COMMANDS, command_line, load_command, main
 from chorale.tuner.cli.process import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order
 from chorale.tuner.launch.plan import budget_within
@@ -184,12 +184,12 @@ def test_campaigns_of_the_data_folder(tmp_path, monkeypatch, complete):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
     shown = StringIO()
-    monkeypatch.setattr(output, "people", WordConsole(file=shown, force_terminal=True, width=80))
+    monkeypatch.setattr(options, "people", WordConsole(file=shown, force_terminal=True, width=80))
     return shown
 
 
 def test_the_stage_that_has_begun_is_shown(terminal):
-    with output.stage_display("oneccl-xml, 8 ranks") as observe:
+    with options.stage_display("oneccl-xml, 8 ranks") as observe:
         for stage in ("lowering", "check"):
             with observe(stage):
                 until = time.monotonic() + 10
@@ -199,7 +199,7 @@ def test_the_stage_that_has_begun_is_shown(terminal):
 
 
 def test_no_stage_is_shown_where_there_is_no_terminal(capsys):
-    with output.stage_display("oneccl-xml, 8 ranks") as observe, observe("lowering"):
+    with options.stage_display("oneccl-xml, 8 ranks") as observe, observe("lowering"):
         pass
     assert capsys.readouterr() == ("", "")
 

@@ -11,7 +11,7 @@ from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.forest.symmetric import symmetric_forest
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.cli.output import people
+from chorale.tuner.cli.options import people
 from chorale.tuner.files.schedule_files import save_schedule
 from tests.command import chorale
 from tests.links import topology_document
