@@ -104,7 +104,7 @@ def test_json_attributes_are_checked():
     assert from_json(document(multicast=False, reduce=None)).abilities == {}
     for attributes, message in (
         ({"multicast": 1}, "true or false"),
-        ({"reduce_bandwidth": 3}, "must reduce"),
+        ({"reduce_bandwidth": 3}, "must have reduce: true"),
         ({"reduce": True, "reduce_bandwidth": -1}, "positive"),
         ({"reduce": True, "reduce_types": ["a b"]}, "names of letters"),
         ({"reduce": True, "reduce_types": 3}, "a list of names"),
