@@ -201,7 +201,7 @@ def plan_railclos(call: FamilyCall) -> TopologyPlan:
     gpus * nic * boxes / (boxes - 1). Spines change neither value; they matter for all-to-all. Exactly one product of
     the known symmetries (rotations of the boxes and of the GPUs) maps a GPU to a given GPU.
     Source: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs", 2023, for both variants
-    of the network; docs/contributing/decisions.md explains the choices that the paper leaves open.
+    of the network.
     """
     texts = call.text.split(",")
     way_out = f"write {_CLOS_SYNTAX}"

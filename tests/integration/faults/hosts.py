@@ -29,7 +29,7 @@ HEALTH = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
 }
-"""What docs/operations/clusters.md recommends for heads: a host that is gone is known after some 9 s, not 65 s."""
+"""What docs/operations/faults.md recommends for heads: a host that is gone is known after some 9 s, not 65 s."""
 
 BRIDGE = "ip link add bridge type bridge && ip link set bridge up"
 _HOST = """
