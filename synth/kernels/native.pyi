@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import ResidualGraph
 from chorale.synth.kernels.types import Matrix, Table
-from chorale.synth.lowering.messages import Moves, Visits
-from chorale.synth.methods.alltoall.price_descent import PricedNetwork
+from chorale.synth.lowering.messages import Visits
 from chorale.synth.methods.bfb.plan import Problems
-from chorale.synth.methods.forest.forest import _ArcIndex, _OldEdges
 from chorale.synth.methods.forest.packing import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.switch_groups import SwitchGroups
-from chorale.synth.methods.forest.switch_removal import CutTable, PathPieces, Splits
+from chorale.synth.methods.forest.switch_removal import PathPieces, Splits
 from chorale.synth.methods.traffic.fabric import RailLoads
-from chorale.synth.programs.check_execution import Code, RunConditions
+from chorale.synth.programs.check_execution import Code
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
 
@@ -34,7 +32,7 @@ SOURCES: str
 # alltoall.cpp
 
 def add_priced_loads(
-    network: PricedNetwork,
+    network: tuple[Ints, Ranks, Ints, Ranks, Ranks, Matrix[np.int64]],
     sources: Ranks,
     weights: Ints,
     prices: Reals,
@@ -47,6 +45,8 @@ def add_priced_loads(
     O(links * log(links)) per source.
 
     Args:
+        network: (incoming, src, outgoing, outgoing_links, dst, demand): the links by target and by source, and the
+            units that each source sends to each node, for all sources alike or one row per source.
         prices: Each link's price, above 0; links are sorted by head.
         units: Number of indivisible units into which each unit of demand is divided.
 
@@ -272,7 +272,9 @@ def enter_blocks(
 
 # lowering.cpp
 
-def timetable(moves: Moves, visits: Visits, latest_first: Ints, priority: Ints) -> tuple[Ints, Ints]:
+def timetable(
+    moves: tuple[Ints, Ints, Ints, Ranks, Ints], visits: Visits, latest_first: Ints, priority: Ints
+) -> tuple[Ints, Ints]:
     """Return each row's start, and the number of its time interval. No row waits for another row in its interval.
 
     A free link starts the ready row with the lowest priority value; among equal ones, the row with the longest chain of
@@ -311,7 +313,7 @@ def necessary_waits(src: Ints, dst: Ints, count: Ints, cells: int, block: Ints, 
 # programs.cpp
 
 def execute(
-    code: Code, longest: Ints, identity: Ints, members: Matrix[np.uint64], conditions: RunConditions
+    code: Code, longest: Ints, identity: Ints, members: Matrix[np.uint64], conditions: tuple[int, int, int]
 ) -> tuple[Ints, Matrix[np.uint64], Matrix[np.int64], Matrix[np.int64], Ints]:
     """Execute a program until all blocks have finished, no block can continue, or a fault is found.
 
@@ -320,6 +322,7 @@ def execute(
 
     Args:
         longest: Number of chunks in each connection's longest send.
+        conditions: (messages that a connection holds, chunks per message, clocks that order accesses).
         identity, members: Initial `ChunkValues` of all ranks' memory.
 
     Returns:
@@ -415,7 +418,13 @@ class FlowSimulation:
 # splitting.cpp
 
 def propose(
-    groups: SwitchGroups, src: Ranks, dst: Ranks, capacity: Ints, cuts: CutTable, aligned: bool, returns: bool
+    groups: SwitchGroups,
+    src: Ranks,
+    dst: Ranks,
+    capacity: Ints,
+    cuts: tuple[Matrix[np.uint64], Ints],
+    aligned: bool,
+    returns: bool,
 ) -> tuple[Ints, Ints, Ints]:
     """Return the columns of `Splits` through the `groups` that keep the slack of each cut in `cuts` at least 0.
 
@@ -511,7 +520,11 @@ def send_trees(
     """Return depth, path, root, lo and hi of all trees' rows, node by node. Each arc uses its paths in order."""
 
 def mend(
-    old: _OldEdges, old_units: int, arcs: _ArcIndex, supply: Ints, left: Ints
+    old: tuple[Ints, Ranks, Ranks, Ints, Ints],
+    old_units: int,
+    arcs: tuple[Ints, Ranks, Matrix[np.int32]],
+    supply: Ints,
+    left: Ints,
 ) -> tuple[Ranks, Ints, Matrix[np.int32]]:
     """Return (root, weight, parent_arc) of the repaired trees. Subtracts the capacity that they use from `left`."""
 

@@ -50,19 +50,6 @@ class Timetable:
     busiest: int
 
 
-class Moves(NamedTuple):
-    """Links that each row (transfer) uses: row i occupies each of `links[first[i] : end[i]]`.
-
-    The link is occupied for `chunks[i]` times `weight[link]`, its number of time units per chunk.
-    """
-
-    chunks: Column
-    first: Column
-    end: Column
-    links: NDArray[np.int32]
-    weight: Column
-
-
 class Visits(NamedTuple):
     """Dependences between rows (transfers). A visit is an access to a memory cell.
 
@@ -102,7 +89,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     fastest = max(bandwidths)
     times = [min(-(-FASTEST_CHUNK_TIME * fastest // bandwidth), MAX_CHUNK_TIME) for bandwidth in bandwidths]
     weight = np.array(times, dtype=np.int64)[schedule.topology.links.bandwidth_class]
-    moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
+    moves = (count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
     latest_first = np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64)
     # If switches add, sums must not delay results, so transfers are first ordered by their position in the vector.
     priority = transfers.lo.astype(np.int64) if isinstance(schedule, ProcessSchedule) else np.zeros_like(latest_first)

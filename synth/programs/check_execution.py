@@ -170,20 +170,6 @@ PC, MOVED = 0, 1
 SENT, RECEIVED = 2, 3
 
 
-class RunConditions(NamedTuple):
-    """Settings of one execution of a program.
-
-    depth:          number of messages that a connection can hold
-    message_chunks: number of chunks per message
-    clocks:         which synchronization orders accesses in the search for races. NO_CLOCKS: no search;
-                    CLOCKS_OF_A_RANK: only waits within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
-    """
-
-    depth: int
-    message_chunks: int
-    clocks: int
-
-
 MAX_CLOCK_ENTRIES = 2**27
 MAX_CELLS = 2**25
 MAX_WORDS = 2**27
@@ -271,12 +257,17 @@ class ExecutionRuns:
             own = slice(flat.first_cell[rank] + layout.input_base, None)
             start.identity[own][: len(inputs.identity)] = inputs.identity
             start.members[own][: len(inputs.identity)] = inputs.members
-        conditions = RunConditions(self._depth, message_chunks, clocks)
-        identity, members, *rest = native.execute(flat.code, flat.longest, *start, conditions)
+        identity, members, *rest = native.execute(
+            flat.code, flat.longest, *start, (self._depth, message_chunks, clocks)
+        )
         return _Result(ChunkValues(identity, members), *rest)
 
     def run(self, message_chunks: int, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
-        """Execute the program under these `RunConditions` and return the violations."""
+        """Execute the program with at most `message_chunks` chunks per message, and return the violations.
+
+        clocks: what orders accesses in the search for races: nothing (NO_CLOCKS: no search), only waits within a rank
+            (CLOCKS_OF_A_RANK), or also messages between ranks (CLOCKS_OF_ALL_RANKS)
+        """
         run, program, flat = self._executed(message_chunks, clocks), self._program, self._flat
         cells = flat.first_cell[-1]
         kind, block, other = run.fault.tolist()

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
-from chorale.synth.kernels.types import Matrix
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.balance import fine_units
@@ -37,20 +36,6 @@ from chorale.synth.processors import blocks, in_threads
 
 Floats = NDArray[np.float64]
 _SOURCES_AT_ONCE = 32
-
-
-class PricedNetwork(NamedTuple):
-    """The links in two orders: by target (`incoming`, `src`) and by source (`outgoing`, `outgoing_links`).
-
-    demand: int64[1 or sources, nodes]: units that each source sends to each node
-    """
-
-    incoming: NDArray[np.int64]
-    src: NDArray[np.int32]
-    outgoing: NDArray[np.int64]
-    outgoing_links: NDArray[np.int32]
-    dst: NDArray[np.int32]
-    demand: Matrix[np.int64]
 
 
 class PricedLoads(NamedTuple):
@@ -103,7 +88,7 @@ class PricedFlows:
     ) -> tuple[NDArray[np.int64], float, float]:
         """Return (int64[links]: loads due to the sources in `block`, their part of `paid`, their part of `smooth`)."""
         problem = self.problem
-        network = PricedNetwork(
+        network = (
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, problem.dst,
             problem.demand_of(block),
         )  # fmt: skip

@@ -12,19 +12,17 @@ the set. Trees are packed in the same way, with a different number of trees at e
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optima, optimum, shards_of_ranks
-from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.bounds.switch_limits import within_switches
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.kernels import native
-from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork, Trees, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
@@ -33,28 +31,6 @@ from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule, reverse_allgather
 from chorale.synth.topology.topology import Topology, automorphisms_are_transitive, transpose_with_links
 from chorale.synth.topology.translations import Transversal
-
-
-class _OldEdges(NamedTuple):
-    """Edges of old trees, sorted by root and then by depth. Root r has edges offsets[r] to offsets[r + 1] - 1.
-
-    parent, child: ranks in the new network, -1 for ranks that no longer exist
-    lo, hi:        old units of the root that use this edge
-    """
-
-    offsets: Integers
-    parent: Ranks
-    child: Ranks
-    lo: Integers
-    hi: Integers
-
-
-class _ArcIndex(NamedTuple):
-    """Arcs into node v are offsets[v] to offsets[v + 1] - 1; `number[u, v]` is the arc from u to v or -1."""
-
-    offsets: Integers
-    src: Ranks
-    number: Matrix[np.int32]
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
@@ -82,7 +58,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     number = np.full((ranks, ranks), -1, dtype=np.int32)
     number[network.src, network.dst] = np.arange(len(network.src))
     offsets = np.searchsorted(network.dst, np.arange(ranks + 1)).astype(np.int64)
-    arcs = _ArcIndex(offsets, network.src, number)
+    arcs = (offsets, network.src, number)
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)
@@ -97,7 +73,8 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     kept = chosen[order][root[order] >= 0]
     offsets = np.searchsorted(np.sort(root), np.arange(len(rank_of) + 1)) - np.count_nonzero(root < 0)
     lo, hi = rows.lo[kept].astype(np.int64), rows.hi[kept].astype(np.int64)
-    edges = _OldEdges(offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
+    # Edges of each root from the root outwards, with the old units that use them; parent or child is -1 if it is gone.
+    edges = (offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
     return Trees(*native.mend(edges, old.chunks_per_shard, arcs, network.supply, network.capacity.copy()))
 
 

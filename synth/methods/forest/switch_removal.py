@@ -19,23 +19,11 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork, carries_all_trees, members_of, narrow_cuts
 from chorale.synth.methods.forest.switch_groups import SwitchGroups, clusters_below, fabrics, levels, switch_groups_of
 
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: whether the node is on the sink side of the cut."""
-
-
-class CutTable(NamedTuple):
-    """Cuts for the kernels. Slack is the amount by which the capacity into a cut's sink side may decrease.
-
-    sides: uint64[nodes, words]: bit i of a node says whether the node is on the sink side of cut i
-    slack: int64 per cut: capacity into the sink side minus the supply outside
-    """
-
-    sides: Matrix[np.uint64]
-    slack: Integers
 
 
 class PathPieces(NamedTuple):
@@ -258,12 +246,11 @@ class _Removal:
         """Replace paths through `groups` by arcs. Return False if this neither replaces any nor finds new cuts."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
-            sides = members_of(self.sets)
             src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply
+            # slack: by how much the capacity into the sink side of each cut may decrease
             slack = [int(capacity[~inside[src] & inside[dst]].sum() - supply[~inside].sum()) for inside in self.sets]
-            cuts = CutTable(sides, np.array(slack, dtype=np.int64))
-            arcs = (network.src, network.dst, network.capacity)
-            splits = Splits(*native.propose(groups, *arcs, cuts, whole_fabrics, not whole_fabrics))
+            cuts = members_of(self.sets), np.array(slack, dtype=np.int64)
+            splits = Splits(*native.propose(groups, src, dst, capacity, cuts, whole_fabrics, not whole_fabrics))
             if len(splits.amount) == 0:
                 return False
             if self._is_feasible(splits):
