@@ -89,16 +89,16 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     fastest = max(bandwidths)
     times = [min(-(-FASTEST_CHUNK_TIME * fastest // bandwidth), MAX_CHUNK_TIME) for bandwidth in bandwidths]
     weight = np.array(times, dtype=np.int64)[schedule.topology.links.bandwidth_class]
-    moves = (count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
+    first, end, links = routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids
     latest_first = np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64)
     # If switches add, sums must not delay results, so transfers are first ordered by their position in the vector.
     priority = transfers.lo.astype(np.int64) if isinstance(schedule, ProcessSchedule) else np.zeros_like(latest_first)
-    start, step = native.timetable(moves, visits, latest_first, priority)
-    hops = moves.end - moves.first
+    start, step = native.timetable((count, first, end, links, weight), visits, latest_first, priority)
+    hops = end - first
     row = np.repeat(np.arange(len(hops)), hops)
-    link = moves.links[moves.first[row] + np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)]
-    time = moves.weight[link] * moves.chunks[row]
-    busy = np.zeros(len(moves.weight), dtype=np.int64)
+    link = links[first[row] + np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)]
+    time = weight[link] * count[row]
+    busy = np.zeros(len(weight), dtype=np.int64)
     np.add.at(busy, link, time)
     return Timetable(start, step, int((start[row] + time).max(initial=0)), int(busy.max(initial=0)))
 

@@ -242,6 +242,15 @@ MSCCL_LIMITS = TargetLimits(
 )
 
 
+def _msccl_root(program: Program, coll: str, max_bytes: int, **marks: Attribute) -> dict[str, Attribute]:
+    places = {"inplace": int(program.in_place), "outofplace": int(not program.in_place)}
+    root = _root(program, coll=coll, **places, minBytes=program.min_bytes, maxBytes=max_bytes, **marks)
+    # The runtimes ignore unknown attributes. Chorale needs `marks`, `root` and `origin` to read the file back.
+    if program.collective.root is not None:
+        root["root"] = program.collective.root
+    return root | {"origin": program.origin} if program.origin else root
+
+
 @dataclass(frozen=True, slots=True)
 class MscclXml(XmlTarget):
     """Target `msccl-xml`, limited to 108 blocks per rank: as many as the smallest current data-centre GPU can run."""
@@ -258,18 +267,7 @@ class MscclXml(XmlTarget):
         if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
             rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
             raise InvalidInput(rule, program.name, "choose another name")
-        root = _root(
-            program,
-            coll=program.collective.name.value,
-            inplace=int(program.in_place),
-            outofplace=int(not program.in_place),
-            minBytes=program.min_bytes,
-            maxBytes=(program.max_bytes or LARGEST_BYTES) + 1,
-        )
-        # The runtime ignores unknown attributes. Chorale needs these two to read the file back.
-        if program.collective.root is not None:
-            root["root"] = program.collective.root
-        return root | {"origin": program.origin} if program.origin else root
+        return _msccl_root(program, program.collective.name.value, (program.max_bytes or LARGEST_BYTES) + 1)
 
     def assemble(
         self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
@@ -348,19 +346,8 @@ class MscclExecutorXml(XmlTarget):
         if program.collective.custom is not None:
             rule = f"{self.name} can only execute collectives that have a standard name"
             raise InvalidInput(rule, program.collective, "lower it with --target msccl-xml or mscclpp-json")
-        root = _root(
-            program,
-            coll=REDUCE_SCATTER if name == CollectiveName.REDUCE_SCATTER else name.value,
-            inplace=int(program.in_place),
-            outofplace=int(not program.in_place),
-            minBytes=program.min_bytes,
-            maxBytes=program.max_bytes,
-            # The runtime ignores unknown attributes. Chorale needs them to read the file back.
-            target=self.name,
-        )
-        if program.collective.root is not None:
-            root["root"] = program.collective.root
-        return root | {"origin": program.origin} if program.origin else root
+        coll = REDUCE_SCATTER if name == CollectiveName.REDUCE_SCATTER else name.value
+        return _msccl_root(program, coll, program.max_bytes, target=self.name)
 
     def assemble(
         self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None

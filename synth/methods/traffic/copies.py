@@ -23,7 +23,7 @@ from chorale.synth.methods.traffic.cuts import Cut, cuts_of_tokens
 from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.tokens import TokenRouting
-from chorale.synth.methods.traffic.two_level import Pieces, paths_of, relieved, split_amounts
+from chorale.synth.methods.traffic.two_level import Pieces, balanced, paths_of, relieved
 from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule, reversed_routes
 from chorale.synth.topology.topology import Topology
 
@@ -392,7 +392,7 @@ def _over_rails(
     np.add.at(of_places, (box[targets[copied]], fabric.place[targets[copied]]), routing.amount[shard[copied]])
     inside = (of_places // places)[box]  # lane loads if all NICs of a box receive equal parts of the data to copy
     np.add.at(inside, (star.sender, fabric.place[star.receiver]), star.hi)
-    pieces = split_amounts(fabric, amounts, least, inside)
+    pieces = balanced(fabric, amounts, least, inside)[1]
     of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
     crossing, piece, lo, hi = _matched(source[row] * ranks + agent, routing.amount[row], of_pieces, pieces.amount)
     sender, receiver = pieces.sender[piece].astype(np.int64), pieces.receiver[piece].astype(np.int64)

@@ -119,7 +119,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
     assert best is not None
     least, pieces = bound.time / counts.chunk, None
     if best > least:
-        reached, split = relieved(fabric, _balanced(fabric, sent, least)[1], least)
+        reached, split = relieved(fabric, balanced(fabric, sent, least)[1], least)
         if reached < best:
             best, pieces, method = reached, split, "two level"
     if pieces is None:
@@ -172,20 +172,15 @@ def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
     return Pieces(*native.relieved(*pieces, *fields, fabric.has_switch, float(limit / fabric.scale), _MOVES))
 
 
-def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts) -> Pieces:
-    """Return `sent` in pieces that load NICs and lanes evenly, for a time of `least` if possible.
-
-    inside: int64[ranks, places], other loads on the lanes
-    """
-    return _balanced(fabric, sent, least, inside)[1]
-
-
-def _balanced(
+def balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Return (time, pieces) of the best of a few splits. Each split relieves the previous one's busiest lanes.
+    """Return (time, pieces) of the best of a few splits of `sent`. Each relieves the previous one's busiest lanes.
 
     A rank with a busy lane sends more over its own NIC if this NIC has room. Otherwise, it relays less data for others.
+
+    least:  the time at which the search stops
+    inside: int64[ranks, places], other loads on the lanes
     """
     limit = float(least / fabric.scale)
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)

@@ -83,7 +83,6 @@ class Action(StrEnum):
 
 _SIGNALLING = frozenset({Action.SIGNAL, Action.RELAXED_SIGNAL, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH})
 _WAITING = frozenset({Action.WAIT, Action.RELAXED_WAIT})
-_WRITING_PACKETS = frozenset({Action.PUT_PACKETS, Action.COPY_PACKETS, Action.GROUP_STORE_PACKETS})
 _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).index(Action.PIPELINE)])
 
 
