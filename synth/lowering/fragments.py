@@ -172,15 +172,6 @@ class Fragments(NamedTuple):
     exchanged: NarrowColumn
     turn: NarrowColumn
 
-    @property
-    def may_share_blocks(self) -> bool:
-        """Whether a thread block may both send and receive without risk of deadlock.
-
-        This is the case if each rank can order its sends and receives so that every send fits into the connection
-        buffer, that is, if no `turn` is -1.
-        """
-        return not (self.turn < 0).any()
-
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:

@@ -192,7 +192,8 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -
     cuts = FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
     fragments = fragments_of(placement, messages, cuts)
 
-    max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
+    # A block that sends and receives cannot hang if each send of its rank can be ordered to fit into the buffer.
+    max_blocks = UNBOUNDED if (fragments.turn < 0).any() else limits.resident_threadblocks
     # The operations that add packets always store the sum.
     stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
     bodies = [
