@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -164,7 +164,7 @@ def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> 
         "loss_on_links": str(on_links),
         "loss": dict(zip(map(str, LOWERING_QUALITY_SIZES), losses, strict=True)),
         "loss_small_buffers": streamed,
-        **asdict(resources_of(program)),
+        **resources_of(program),
         "chunks": program.chunks,
         "reason": reason,
         "holds": as_planned and exact and min(*losses, streamed) >= -_SAME,

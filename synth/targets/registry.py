@@ -381,29 +381,20 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
         yield ProgramViolation.at("never used", f"maxBytes {program.max_bytes} is below minBytes {program.min_bytes}")
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """The most that any rank of a program uses of each resource. `steps_max`: steps or operations of a thread block."""
-
-    channels: int
-    threadblocks_max: int
-    steps_max: int
-    scratch_chunks_max: int
-
-
-def resources_of(program: AnyProgram) -> Resources:
+def resources_of(program: AnyProgram) -> dict[str, int]:
+    """Return the most that any rank uses of each resource. `steps_max`: steps or operations of a thread block."""
     if isinstance(program, ExecutionPlan):
         steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     else:
         assert isinstance(program, Program)
         limits = target_named(program.target).limits
         steps = [int(written_steps(rank.columns, limits).max(initial=0)) for rank in program.ranks]
-    return Resources(
-        channels=program.channels,
-        threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
-        steps_max=max(steps, default=0),
-        scratch_chunks_max=max(rank.scratch_chunks for rank in program.ranks),
-    )
+    return {
+        "channels": program.channels,
+        "threadblocks_max": max(len(rank.blocks) for rank in program.ranks),
+        "steps_max": max(steps, default=0),
+        "scratch_chunks_max": max(rank.scratch_chunks for rank in program.ranks),
+    }
 
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())

@@ -6,7 +6,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import isqrt
@@ -90,7 +90,7 @@ class Side:
             terms["bandwidth_factor"] = None if factor is None else rational_text(factor)
         else:
             names = {"target": content.target, "chunks": content.chunks, "in_place": content.in_place}
-            terms = {"kind": "program", **names, "protocol": content.protocol, **asdict(resources_of(content))}
+            terms = {"kind": "program", **names, "protocol": content.protocol, **resources_of(content)}
         return {"name": self.name, **terms, "time_per_byte": rational_text(self.time_per_byte)}
 
     def time_s(self, size_bytes: int) -> float:

@@ -428,7 +428,7 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
         "ranks": len(program.ranks),
         "chunks": program.chunks,
         "in_place": program.in_place,
-        "resources": asdict(resources_of(program)),
+        "resources": resources_of(program),
     }
 
 
