@@ -6,7 +6,6 @@ module also finds the blocks that deadlock in a program.
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -208,20 +207,7 @@ Key = tuple[int, Role, int]
 """Block key (channel, role, peer): one direction of the connection to a rank, or local work (peer NO_PEER)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockAssignment:
-    """A rank's thread blocks, numbered from 0: `send_peer`, `recv_peer` (or NO_PEER) and `channel` of each block.
-
-    of_op: for each instruction, the number of its block
-    """
-
-    send_peer: Column
-    recv_peer: Column
-    channel: Column
-    of_op: Column
-
-
-def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
+def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> tuple[Column, Column, Column, Column]:
     """Assign a thread block to each direction of a rank's connections on each channel, and one to local work.
 
     O(instructions * log(instructions) + directions^2).
@@ -232,13 +218,16 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
             Blocks with the fewest chunks are merged first, because sends and receives in one block take turns. The
             limit may still be exceeded, because a block can send to only one rank and receive from only one.
         joins: Pairs of directions that must share a block because a fused instruction uses both.
+
+    Returns:
+        Per block: send_peer, recv_peer (or NO_PEER) and channel; then, per instruction, the number of its block.
     """
     keys_of_ops = np.stack([ops.channel, ops.role, ops.peer])
     (channel, role, peer), direction = np.unique(keys_of_ops, axis=1, return_inverse=True)
     direction = direction.reshape(-1)
     send, recv = np.where(role == Role.SEND, peer, NO_PEER), np.where(role == Role.RECEIVE, peer, NO_PEER)
     if not joins and len(peer) <= max_blocks:
-        return BlockAssignment(send, recv, channel, direction)
+        return send, recv, channel, direction
     triples = zip(channel.tolist(), map(Role, role.tolist()), peer.tolist(), strict=True)
     keys: list[Key] = list(triples)
     work = np.bincount(direction, weights=ops.chunks).astype(np.int64)
@@ -252,7 +241,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
     remaining = np.array([number for number in range(len(keys)) if number not in joined], dtype=np.int64)
     into = np.array([joined.get(number, number) for number in range(len(keys))], dtype=np.int64)
     of_op = np.searchsorted(remaining, into)[direction]
-    return BlockAssignment(send[remaining], recv[remaining], channel[remaining], of_op)
+    return send[remaining], recv[remaining], channel[remaining], of_op
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
@@ -311,13 +300,13 @@ def rank_program(
         src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
         src = np.where(READS_SRC[ops.op], src, dst)
         ops = ops._replace(src=src, dst=np.where(WRITES_DST[ops.op], dst, src))
-    blocks = assign_blocks(ops, max_blocks, joins)
-    if not len(blocks.channel):
+    send_peer, recv_peer, channel, of_op = assign_blocks(ops, max_blocks, joins)
+    if not len(channel):
         # Runtimes cannot launch a rank that has no blocks.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
     layout = placement.shape.layout(rank, scratch)
     # Group the instructions by block, with all necessary waits but no redundant ones.
-    of_op, count = blocks.of_op, len(blocks.channel)
+    count = len(channel)
     offsets, awaited = native.necessary_waits(*_cells(ops, layout), ops.chunks, layout.cells, of_op, count)
     order = np.argsort(of_op, kind="stable")
     place = np.empty_like(order)
@@ -329,7 +318,7 @@ def rank_program(
     waits = [ends_of(np.bincount(waiting, minlength=len(order))), wait_block, waited - first[wait_block]]
     places = (column for code in (ops.src, ops.dst) for column in (code >> SHIFT, code & OFFSET_MASK))
     rows = (column[order] for column in (ops.op, *places, ops.chunks))
-    columns = RankColumns(blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits)
+    columns = RankColumns(send_peer, recv_peer, channel, first, *rows, *waits)
     return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))
 
 

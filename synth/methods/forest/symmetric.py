@@ -282,19 +282,19 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     entered = enter_blocks(topology, moves, owner, carried, k)
     if entered is None:
         return None
-    entries, room = entered
-    count = len(entries.root)
+    root, block, gateway, routes, room = entered
+    count = len(root)
     nothing = np.zeros(count, dtype=np.int64)
-    direct = BaseRows(nothing, np.arange(count), entries.root.astype(np.int64), nothing, nothing + k, entries.routes)
+    direct = BaseRows(nothing, np.arange(count), root.astype(np.int64), nothing, nothing + k, routes)
     if translations.rank_orbits == 1:
         return direct
     # The data that each rank spreads in its block, in rank order: first its own, then the data that enter there.
     roots = translations.first_ranks
-    position = np.concatenate([np.arange(len(roots)), translations.orbit[entries.gateway]])
+    position = np.concatenate([np.arange(len(roots)), translations.orbit[gateway]])
     order = np.argsort(position, kind="stable")
     offsets = np.searchsorted(position[order], np.arange(len(roots) + 1)).astype(np.int64)
-    arrived_root = np.concatenate([roots, entries.root])[order].astype(np.int64)
-    arrived_block = np.concatenate([np.zeros(len(roots), dtype=np.int32), entries.block])[order].astype(np.int64)
+    arrived_root = np.concatenate([roots, root])[order].astype(np.int64)
+    arrived_block = np.concatenate([np.zeros(len(roots), dtype=np.int32), block])[order].astype(np.int64)
     inside = _block_trees(topology, owner, room[moves.orbit], k * np.diff(offsets))
     if inside is None:
         return None
@@ -351,25 +351,10 @@ def block_owners(topology: Topology, translations: Translations) -> Integers:
     return owner
 
 
-class _Entries(NamedTuple):
-    """The path on which each root's data enter each other block, sorted by root, then by block.
-
-    root:    int32 per entry: rank whose data enter, in the first block
-    block:   int32 per entry: translation that maps the first block to the entered block
-    gateway: int32 per entry: rank in the entered block at which the data enter
-    routes:  per entry, the path from root to gateway
-    """
-
-    root: Ranks
-    block: Ranks
-    gateway: Ranks
-    routes: Routes
-
-
 def enter_blocks(
     topology: Topology, moves: TranslatedLinks, owner: Integers, carried: Integers, k: int
-) -> tuple[_Entries, Integers] | None:
-    """Return (entries of k trees for all roots in the first block, number of trees that links can still carry).
+) -> tuple[Ranks, Ranks, Ranks, Routes, Integers] | None:
+    """Return the paths on which the data of each root in the first block enter each other block, along k trees.
 
     A link between blocks counts as twice as long as a link inside a block. Among a block's nearest ranks, the rank at
     the root's position is chosen unless it already has its share of all entries; otherwise, the rank with the fewest
@@ -380,7 +365,9 @@ def enter_blocks(
         carried: int64 per link, number of trees that it carries.
 
     Returns:
-        The entries, and int64 per orbit of links; or None if links on the chosen paths cannot carry the entries.
+        Per entry, sorted by root, then by block: the root, the translation that maps the first block to the entered
+        block, the rank in that block at which the data enter, and the path to it; then, per orbit of links, the number
+        of trees that links can still carry. None if links on the chosen paths cannot carry the entries.
     """
     translations, links = moves.translations, topology.links
     room = carried[np.unique(moves.orbit, return_index=True)[1]].astype(np.int64)
@@ -395,7 +382,7 @@ def enter_blocks(
     if len(gateway) < len(roots) * (blocks - 1):
         return None
     block = np.tile(np.arange(1, blocks, dtype=np.int32), len(roots))
-    return _Entries(np.repeat(roots, blocks - 1), block, gateway, Routes(offsets, ways)), room
+    return np.repeat(roots, blocks - 1), block, gateway, Routes(offsets, ways), room
 
 
 def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: Integers) -> TreeTransfers | None:
