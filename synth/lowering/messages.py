@@ -228,11 +228,9 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
     """
     borders = (0, *schedule.barriers, tree_levels(schedule))
     height = max(after - before for before, after in pairwise(borders))
-    return (
-        None
-        if vector.is_single_shard or height < MIN_LEVELS_FOR_TIMETABLE
-        else timetable_of(schedule, vector.transfers)
-    )
+    if vector.is_single_shard or height < MIN_LEVELS_FOR_TIMETABLE:
+        return None
+    return timetable_of(schedule, vector.transfers)
 
 
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
