@@ -67,7 +67,7 @@ class NetworkModel:
                 raise InvalidInput(f"{name} (microseconds) must not be negative", given, "use 0 or more")
         rate = None if link_gbps is None else parse_rational(link_gbps, "the link rate (Gbit/s)")
         if rate is not None and rate <= 0:
-            raise InvalidInput("a link rate must be above zero", link_gbps, "choose a rate such as 100")
+            raise InvalidInput("a link rate must be above zero", link_gbps, "give the Gbit/s of a link, such as 100")
         return NetworkModel(seconds[0], seconds[1], seconds[2], rate)
 
     @staticmethod

@@ -196,7 +196,7 @@ def find(
 
     Args:
         nodes: Number of nodes, or a range FIRST:LAST.
-        degree: Links out of and into every node.
+        degree: Number of links out of, and into, every node.
         bidirectional: Require the reverse of every link.
         seeds: Number of random searches for Cayley digraphs, each with another seed; 0: no search.
         collective: Rank by allreduce (steps and bandwidth), alltoall (rate), or both.

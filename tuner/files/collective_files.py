@@ -102,7 +102,9 @@ def _sources(fields: Mapping[str, Any], ranks: int, chunk: int) -> list[tuple[in
         source = _integer(fields, "source", 0, MAX_CHUNKS, chunk)
         return [(rank, source) for rank in _ranks(fields["from"], "from", ranks)]
     if "source" in fields or not isinstance(fields["sum"], list):
-        raise InvalidInput("`sum` must be a list of {rank, chunk}, without source", fields["sum"], "write such a list")
+        raise InvalidInput(
+            "`sum` must be a list of {rank, chunk}, without source", fields["sum"], "write sum: [{rank: 0, chunk: 0}]"
+        )
     items = [_mapping(item, "an item of sum", ("rank", "chunk")) for item in fields["sum"]]
     return [(_integer(item, "rank", 0, MAX_RANKS), _integer(item, "chunk", 0, MAX_CHUNKS)) for item in items]
 

@@ -286,7 +286,6 @@ def _from_json(text: str, name: str) -> list[Results]:
 
 
 def _from_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> list[Results]:
-    """Return the results in the output of `chorale run --json`."""
     environment = document.get("environment")
     facts: Mapping[str, Any] = environment if isinstance(environment, dict) else {}
     measured = [(_number(row.get("size_bytes")), _number(row.get("time_us_median")), row) for row in rows]

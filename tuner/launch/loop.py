@@ -402,7 +402,7 @@ class TrialLoop:
     def _on_measured(self, trial: BuiltTrial, outcome: base.Outcome) -> None:
         # Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded.
         if isinstance(outcome, base.RunFailure) and outcome.kind == base.FailureKind.UNAVAILABLE and not self._measured:
-            rule = f"the {self._campaign.runner.kind} runner must work here"
+            rule = f"the {self._campaign.runner.kind} runner does not work here: {{}}"
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
         nodes = outcome.environment.get(NODES) if isinstance(outcome, base.Measurement) else None
         if nodes is not None and self._campaign.runner.at_once == 1:  # several workers measure on nodes of their own

@@ -279,7 +279,6 @@ class LaunchProgress:
         self._before = len(recorded)
 
     def trial(self, record: TrialRecord) -> None:
-        """Show a trial that has just finished."""
         self._trials.append(record)
         new = self._trials[self._before :]
         passed_s = max(one.started_unix_s + one.seconds for one in new) - min(one.started_unix_s for one in new)

@@ -150,7 +150,6 @@ def _hypercube(dimensions: int) -> Positions:
 
 
 def _circle(count: int) -> Positions:
-    """Place nodes clockwise from the top."""
     return _around(np.arange(count), count)
 
 

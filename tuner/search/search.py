@@ -574,7 +574,7 @@ def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
         way_out = "repair `storage`, then continue with --resume: the launch's journal has every trial"
         return Unavailable("the Optuna storage failed: {}", error, way_out)
     way_out = f"choose another `{part}`, then continue with --resume: the launch's journal has every trial"
-    rule = "the pruner must be able to decide on a trial"
+    rule = "the pruner failed: {}"
     if part == "sampler":
-        rule = "the sampler must be able to choose a point"
+        rule = "the sampler failed: {}"
     return CheckFailed(rule, f"{type(error).__name__}: {error}", way_out)

@@ -333,7 +333,7 @@ def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], fl
     entries = read_tokens(file) if path is not None or file.exists() else []
     if not (entries or local_only):
         rule = "a service that others can reach needs a token file"
-        raise InvalidInput(rule, f"--host {host} without --tokens", "see `chorale token create NAME`")
+        raise InvalidInput(rule, f"--host {host} without --tokens", "create a token with `chorale token create NAME`")
     return Access(TokenCallers(file, local_token(home) if local_only else None), local_only, unix_s)
 
 

@@ -66,7 +66,7 @@ def serve_pages(home: Home, host: str, port: int) -> None:
     except Exception as error:  # SQL, drivers and file systems each have their own types
         if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
             raise missing from None
-        rule, way_out = "the store of MLflow must be readable", "check MLFLOW_TRACKING_URI and the data folder"
+        rule, way_out = "cannot read MLflow's store: {}", "check MLFLOW_TRACKING_URI and the data folder"
         raise Unavailable(rule, f"{uri}: {error}", way_out) from None
     application = PasswordGate(app, USER, password)
     import uvicorn  # noqa: PLC0415 - only this command needs it

@@ -39,11 +39,11 @@ def create_database(uri: str) -> None:
         return
     try:
         file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        way_out = "wait for it, or end it"
+        way_out = "wait until it is done, or end that process"
         refusal = Unavailable("another process is creating the database {}", file, way_out)
         lock = acquire_lock(file.with_name(f"{file.name}.lock"), PATIENCE_S, refusal)
     except OSError as error:
-        rule, way_out = "the folder of MLflow's database must be writable", "choose another CHORALE_HOME"
+        rule, way_out = "cannot write to the folder of MLflow's database: {}", "choose another CHORALE_HOME"
         raise Unavailable(rule, f"{file.parent}: {error.strerror}", way_out) from error
     try:
         if not _is_there(file):
@@ -397,7 +397,7 @@ def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
         yield folder
 
 
-_RECORDS = "MLflow must be able to record runs"
+_RECORDS = "MLflow cannot record runs: {}"
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql", "oracle")
 _CLOUD = ("databricks", "databricks-uc", "uc")
 

@@ -55,7 +55,7 @@ SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", 
 
 _log = logging.getLogger("chorale.registry")
 
-UNCHANGED_RULE = "a registered file must be the one that was measured"
+UNCHANGED_RULE = "a registered file is not the one that was measured: {}"
 RERUN_WAY_OUT = "run the campaign again to register a correct one"
 
 
@@ -350,7 +350,7 @@ def digest(content: bytes) -> str:
 
 def _stored(winner: BestProgram) -> StoredProgram:
     if winner.stored is None:
-        rule = "it must be possible to build the fastest baseline"
+        rule = "the fastest baseline, {}, could not be built"
         raise CheckFailed(rule, winner.baseline, "start the launch again with --resume")
     return winner.stored
 
@@ -429,7 +429,7 @@ class RegistryEntry:
     def program(self) -> RegisteredProgram:
         """Return the program to run. Raises CheckFailed if a library algorithm is faster than any program."""
         if self.registered is None:
-            rule = "the answer must be a program to have files"
+            rule = "there are no files, because the best choice is {}"
             raise CheckFailed(rule, f"the library's own {self.library}", "let the library run its own algorithm there")
         return self.registered
 
@@ -482,4 +482,4 @@ def find_champion(
 def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
     """Return the error to raise if nothing is registered for this network and collective."""
     value = f"{collective} on {topology.spec}"
-    return CheckFailed("no schedule is registered for {}", value, "run `chorale tune` with a campaign for it first")
+    return CheckFailed("no schedule is registered for {}", value, "first run `chorale tune` with a campaign for it")

@@ -158,7 +158,7 @@ def read_journal(path: Path) -> bytes:
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    rule, way_out = "a journal must be a file that can be read and written", "restore it, or start a new launch"
+    rule, way_out = "cannot use the journal {}", "restore it, or start a new launch"
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, PRIVATE_FILE)  # opening a pipe must not block
     except OSError as error:

@@ -37,7 +37,7 @@ def test_names_rates_and_sizes_in_common_spellings(capsys):
     done = chorale(capsys, "find")
     assert (done.code, done.stderr.count("\n")) == (2, 1)
     assert "`chorale find` needs --nodes (number of nodes" in done.stderr
-    assert " and --degree (links out of and into every node); see `chorale find --help`" in done.stderr
+    assert " and --degree (number of links out of, and into, every node); see `chorale find --help`" in done.stderr
     done = chorale(capsys, "best", "--collective", "all-reduce")
     assert "needs --topology (network, such as hypercube:3) and --size (buffer size" in done.stderr
     done = chorale(capsys, "simulate")
