@@ -68,7 +68,7 @@ def experiment(
         if not row["holds"]:  # identify the row by its network if it has one, else by its first two columns
             which = f"{row['nodes']} nodes, {row['spec']}" if "nodes" in row else ", ".join(texts[:2])
             failed.append(f"{which}: {row['reason']}")
-    rule, way_out = "some rows of the experiment do not hold: {}", f"see chorale experiment {name} --json"
+    rule, way_out = "some rows are not as published or claimed: {}", f"see chorale experiment {name} --json"
     failure = CheckFailed(rule, "; ".join(failed), way_out) if failed else None
     return Result(document, table, failure=failure)
 

@@ -76,7 +76,7 @@ def record(
     if done.returncode:
         raise typer.Exit(done.returncode)
     if not file.exists():
-        way_out = 'have it call init_process_group("chorale") and end by itself'
+        way_out = 'let it call init_process_group("chorale") and end normally'
         raise CheckFailed(
             "the job wrote no record, because it did not use the backend chorale: {}", f"no record in {output}", way_out
         )

@@ -264,7 +264,7 @@ class RunReport:
         if self.limit is not None:  # explains why bandwidths are low on paced links
             allowed, last = 1 / self.limit.seconds_per_byte / 1e9, rows[-1]
             rate = f"links of {float(Fraction(str(measurement.environment['link_mbps']))):g} Mbit/s"
-            reached = f"{format_size(last['size_bytes'])} came to {last['efficiency']:.0%} of that"
+            reached = f"{format_size(last['size_bytes'])} reached {last['efficiency']:.0%} of that"
             yield f"{rate} allow an algbw of {allowed:.3g} GB/s; {reached}"
         if self.crowded is not None:
             paced = "leave --where out to pace links"

@@ -121,7 +121,7 @@ def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
     """Return the method given before the topology; without one, `auto`, or the in-network method for --in-network."""
     if in_network:
         if methods not in ([], [AUTO], [IN_NETWORK]):
-            rule = f"--in-network goes with the method {AUTO} or {IN_NETWORK}, or none"
+            rule = f"--in-network works only with the method {AUTO} or {IN_NETWORK}, or none"
             raise InvalidInput(rule, methods[0], "leave one of them out")
         return IN_NETWORK
     if methods and kind_of(spec) == "collective":

@@ -101,7 +101,7 @@ class _SafeUnpickler(pickle.Unpickler):
     """Loads only plain values, because a flight recorder writes nothing else and other pickles can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is not a plain value")
+        raise pickle.UnpicklingError(f"it contains {module}.{name}, which is not a plain value")
 
 
 def collective_of_torch(name: str) -> str | None:

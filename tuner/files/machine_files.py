@@ -69,7 +69,7 @@ class ReadNetwork:
 
 _FABRIC = "an output of ibnetdiscover"
 _ONLY_PLACES = (
-    "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
+    "This file lists PCI devices but does not describe GPUs: links other than PCI are missing. "
     "For the whole machine, run NCCL or RCCL on it with NCCL_TOPO_DUMP_FILE set."
 )
 

@@ -99,7 +99,7 @@ def _integers(rows: Any) -> NDArray[np.int64]:
 
 def _integer(cell: Any) -> int:
     if isinstance(cell, bool | float):
-        raise ValueError(f"{cell}, which is no whole number")
+        raise ValueError(f"{cell}, which is not a whole number")
     return int(cell)
 
 

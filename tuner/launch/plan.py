@@ -172,7 +172,7 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
     config.check_plan(campaign.runner.measurers, topology)
     named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
     if not named or not config.capabilities.unprivileged:
-        return  # the other runners ask the machine that measures which libraries it has
+        return  # other runners look for libraries on the machine that measures
     collective = parse_collective(campaign.collective).name
     is_model = config.capabilities.times is TimeSource.MODEL
     library = config.library_algorithms(collective, topology) if is_model else config.create().library(collective.value)

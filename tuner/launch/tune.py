@@ -174,7 +174,7 @@ class _Gate:
             return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
         if (algorithm := champion.tags.get(registry.LIBRARY_ALGORITHM)) is not None:
             return self._compared(winner, {**challenger, CHAMPION: algorithm}, champion, passed)
-        assert self.mlflow is not None  # it knows the champion
+        assert self.mlflow is not None  # the champion was read from it
         files = self.mlflow.download(champion)
         manifest = json.loads(files[registry.MANIFEST_FILE])
         verified = registry.check_registered(files, manifest)

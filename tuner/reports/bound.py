@@ -207,7 +207,7 @@ def _bound_rows(report: BoundReport) -> Iterator[tuple[str, str]]:
         choice = "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
         per = "shard" if report.collective.sizes is None else "unit of a shard"
         yield f"trees per {per}", f"k = {best.k}, {'as given' if best.is_k_fixed else choice}"
-        yield "trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees"
+        yield "trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of bandwidth b carries floor(U b) trees"
         if best.is_k_fixed:
             least, k = report.unrestricted.time_per_byte, report.unrestricted.k
             longer = f"the given k takes {float(best.time_per_byte / least - 1):.2%} longer"

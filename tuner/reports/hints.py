@@ -33,7 +33,7 @@ _FOUND: Mapping[tuple[str, str], str] = {
     ("target", ""): "{0} is a dialect of programs, for `chorale lower --target {0}`",
     ("method", "topology"): "{0} is a method: a topology is expected, such as torus:4x4; by default auto is used",
     ("method", "schedule"): "{0} is a method: `chorale synth {0} SPEC -o schedule.parquet` makes such a file",
-    ("method", ""): "{0} is a method: it stands before the topology, as in `chorale synth {0} torus:4x4`",
+    ("method", ""): "{0} is a method: write it before the topology, as in `chorale synth {0} torus:4x4`",
     ("topology", "method"): "{0} is a topology: write it after the method, or alone",
     ("topology", "schedule"): "{0} is a topology: `chorale synth {0} -o schedule.parquet` makes such a file",
     ("topology", ""): "{0} is a topology: it is a separate argument",
@@ -102,7 +102,7 @@ def for_python(error: ChoraleError) -> ChoraleError:
 
 
 def _with_arguments(text: str) -> str:
-    text = re.sub(r"it stands before .* `chorale synth (\S+) torus:4x4`", r'write method="\1"', text)
+    text = re.sub(r"write it before .* `chorale synth (\S+) torus:4x4`", r'write method="\1"', text)
     pieces = _CODE.split(_DESIGN.sub(r'chorale.synthesize("\2") returns one', text))
     for index in range(0, len(pieces), 2):  # pieces at odd indices are commands
         assigned = _FLAG_WITH_VALUE.sub(lambda match: f"{_argument(match[1])}={_literal(match[2])}", pieces[index])

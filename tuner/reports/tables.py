@@ -121,7 +121,7 @@ _TEXTS: Mapping[str, Callable[[Any, str], str]] = {
 _LABELS: Mapping[str, str] = {
     "bandwidth_factor": "bandwidth time",
     "size_bytes": "buffer size",
-    "max_bytes": "right up to",
+    "max_bytes": "correct up to",
     "time_us": "predicted time",
     "latency_s": "latency",
     "largest": "most on a link",

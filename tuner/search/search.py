@@ -256,7 +256,7 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
                 if start.startswith(b"SQLite format 3\0"):
                     is_mlflow = kind_of_tables(tables_in(path)) == "MLflow"
                     whose = "MLflow's database" if is_mlflow else "a database of SQLite"
-                    way_out = "give Optuna a file of its own" if is_mlflow else f"write sqlite:///{path}"
+                    way_out = "give Optuna its own file" if is_mlflow else f"write sqlite:///{path}"
                     raise InvalidInput(_NO_STORAGE, f"{path} is {whose}", way_out)
                 if start and b'"op_code"' not in start.partition(b"\n")[0]:
                     raise InvalidInput(
@@ -266,7 +266,7 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
         if file is None or file.exists():
             tables = tables_at(address) if file is None else tables_in(file)
             if kind_of_tables(tables) == "MLflow":
-                way_out = "give Optuna a database of its own, or a file"
+                way_out = "give Optuna its own database, or a file"
                 raise InvalidInput(_NO_STORAGE, f"{redacted(address)} is MLflow's database", way_out)
         return optuna.storages.get_storage(address)
     except ChoraleError:
@@ -338,7 +338,7 @@ class Search:
     After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask` returns
     None when every point has been tried.
 
-    Without `storage`, the study is lost when the process ends. `recorded` holds the trials of the launch so far; trials
+    Without `storage`, the study is lost when the process ends. `recorded` has the trials of the launch so far; trials
     that the study lacks are added to it. Trials that were pending when the last process ended are marked as failed in
     the study and tried again first.
     """

@@ -130,7 +130,7 @@ def registered(
     if kind is not None:
         content = entry.program.schedule if kind == "schedule" else entry.program.program
         if content is None:
-            value, way_out = "it is a program from a file", "ask for the program"
+            value, way_out = "it is a program from a file", "request the program instead"
             raise CheckFailed("the registered version has no schedule: {}", value, way_out)
         return content
     return {

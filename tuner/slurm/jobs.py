@@ -97,7 +97,7 @@ class SlurmProfile(Strict):
     def _fits_together(self) -> Self:
         for option in self.sbatch:
             if not option.startswith("-"):
-                raise ValueError(f"`sbatch` should hold options, which begin with `-`: {option}")
+                raise ValueError(f"`sbatch` should contain options, which begin with `-`: {option}")
         if self.time is not None and 60 * limit_minutes(self.time) < 2 * self.stop_s:
             raise ValueError(f"`time` should be at least twice the {self.stop_s} s of `stop_s`: {self.time}")
         return self

@@ -421,7 +421,7 @@ def what_is_at(uri: str) -> str:
             tables = tables_in(file) if file is not None else tables_at(uri)
         if tables and kind_of_tables(tables) != "MLflow":
             whose = "a study of Optuna" if kind_of_tables(tables) else "tables of another program"
-            raise Unavailable(_RECORDS, f"{shown} holds {whose}", "give MLflow its own database")
+            raise Unavailable(_RECORDS, f"{shown} contains {whose}", "give MLflow its own database")
         if tables is not None and not tables:  # asking MLflow would create them
             return f"a database: {shown}, in which the first campaign creates the tables"
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")

@@ -1,8 +1,8 @@
 """The registry: the best program per network, collective and size class, verified before and after it is stored.
 
-A registered model is named MODEL.COLLECTIVE.CLASS.TOPOLOGY.ID and has the full topology id as a tag. Each version holds
+A registered model is named MODEL.COLLECTIVE.CLASS.TOPOLOGY.ID and has the full topology id as a tag. Each version has
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats a
-library algorithm, the version stands for that algorithm and has only a manifest.
+library algorithm, the version names that algorithm and has only a manifest.
 """
 
 import hashlib

@@ -197,7 +197,7 @@ def open_store(
     """Return the store of a new launch or, if `resume` is set and there is an earlier launch, of the newest one.
 
     If `launch_id` is given, the launch with this id is resumed, or started if it does not exist. A restart after a
-    crash can therefore make the same call, however far the launch had come. The previous process gets `patience_s`
+    crash can therefore make the same call, wherever the launch had stopped. The previous process gets `patience_s`
     seconds to end. A resumed launch must have the same conditions; budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)

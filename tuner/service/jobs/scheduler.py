@@ -282,7 +282,7 @@ def _error_facts(failure: TaskFailure) -> ErrorFacts:
         value, way_out = redacted(str(error.value)), redacted(error.way_out)
         return ErrorFacts(kind=kind.value, rule=error.problem, value=value, way_out=way_out)
     _log.error("a computation ended as %s: %r", kind, error)
-    rule, way_out = "the computation failed", "ask again; if it fails again, report it"
+    rule, way_out = "the computation failed", "submit the job again; if it fails again, report it"
     if kind == TaskFailureKind.MEMORY:
         rule, way_out = "the computation ran out of memory", "choose a smaller network"
     return ErrorFacts(kind=kind.value, rule=rule, value=type(error).__name__, way_out=way_out)

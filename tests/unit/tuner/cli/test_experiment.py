@@ -74,4 +74,4 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
     done = chorale(capsys, "experiment", "direct-connect-table-5", "--json")
     assert done.code == 1
     assert done.document["holds"] is False
-    assert "some rows of the experiment do not hold: 5 nodes, complete:5: spoiled" in done.stderr
+    assert "some rows are not as published or claimed: 5 nodes, complete:5: spoiled" in done.stderr

@@ -67,7 +67,7 @@ def test_a_profile_becomes_requests(tmp_path, monkeypatch):
         ("partitoin: gpu", "key `partitoin` of the profile of a site: Extra inputs are not permitted"),
         ("time: soon", "a time limit is written as 90min"),
         ("time: 3", "`time` should be at least twice the 120 s of `stop_s`"),
-        ("sbatch: [qos=short]", "`sbatch` should hold options, which begin with `-`: qos=short"),
+        ("sbatch: [qos=short]", "`sbatch` should contain options, which begin with `-`: qos=short"),
         ("partition: 'a b'", "the value should be one word"),
         ('prologue: ["a\\nb"]', "key `prologue.0`"),
         ("- 1", "does not map keys to values"),
