@@ -39,7 +39,6 @@ results = WordConsole(markup=False, highlight=False, emoji=False)
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
-    """Print exactly one JSON document on stdout."""
     sys.stdout.write(redacted(json.dumps(document, indent=2, allow_nan=False)) + "\n")
     sys.stdout.flush()
 

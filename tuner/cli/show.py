@@ -213,7 +213,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
 
 
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return the terminal tables: exact costs (two sides are shown next to each other), then times by size."""
+    """Return the terminal tables: exact costs (those of two files next to each other), then times by size."""
     sides = document.get("sides") or [document["side"]]
     unit, both = document["topology"]["bandwidth_unit"], len(sides) == 2
     title = f"{document['collective']} on {document['topology']['spec']}"

@@ -120,7 +120,6 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
 def _verify_program(
     file: str, spec: str | None, collective: CustomCollective | None
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return title, bandwidth unit and JSON document."""
     lifted = read_unchecked(read_file(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
     topology, is_named = program_files.network_to_judge_on(spec, program)

@@ -86,7 +86,6 @@ class TrainingProfile(Strict):
 
     @property
     def parameters(self) -> int:
-        """Number of parameters that every rank holds."""
         return sum(stage.repeat * layer.parameters for stage in self.stages for layer in stage.layers)
 
     @property

@@ -36,7 +36,7 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether a final comparison is useful: with two finalists, or one that beat the baselines at some size."""
+    """Return whether a comparison is useful: if there are two finalists, or one that beat the baselines at a size."""
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
     return len(best) >= 2 or (faster and not campaign.one_winner)

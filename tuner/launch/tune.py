@@ -221,7 +221,7 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. Runs with only library algorithms are impossible: if necessary, add a program."""
+        """Measure `rivals`. A run needs a program, so one is added if all rivals are library algorithms."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:

@@ -27,7 +27,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
 
 
 def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
-    """Write `figure` to `path` (.png, .svg or .pdf) without dates; `salt` makes the ids of an SVG repeatable.
+    """Write `figure` to `path` (.png, .svg or .pdf) without its date; `salt` makes the ids in an SVG repeatable.
 
     Raises InvalidInput for another extension.
     """

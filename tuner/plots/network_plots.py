@@ -372,7 +372,6 @@ def _titles(schedule: Schedule, paths: Sequence[DataPath], rank: int) -> Iterato
 
 
 def _draw_used(axes: Any, canvas: NetworkCanvas, colours: Sequence[Any], used: NDArray[np.bool_]) -> None:
-    """Draw the used arcs in their colours with arrow heads, and the unused arcs thin and grey."""
     wide = float(np.clip(3.2 * canvas.unit_in, 0.6, 2.4))
     shown = [colour if is_used else "0.86" for colour, is_used in zip(colours, used.tolist(), strict=True)]
     widths = np.where(used, wide, 0.5 * wide).tolist()

@@ -353,7 +353,6 @@ def _certified(
 
 
 def _measured(entry: TableEntry) -> dict[str, Any]:
-    """Return the measured times of the chosen program or baseline at the entry's size."""
     result = entry.result
     times = result.baseline_times_s[entry.baseline] if entry.trial is None else result.times_s
     interval = median_interval(times)

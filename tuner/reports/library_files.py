@@ -75,7 +75,6 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
 
 
 def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
-    """Return the library settings that `entry` corresponds to, or None if there are none."""
     if entry.settings is not None:
         return LibrarySettings.from_json(entry.settings)
     baseline = str(entry.provenance.get("baseline", ""))

@@ -128,7 +128,6 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
 
 
 def prior_lines(report: TuneReport) -> Iterator[str]:
-    """Yield a line for each of the search's priors, with its final weight."""
     for prior in report.overhead.get("priors", []):
         weight = (
             f"used with weight {prior['weight']:.2g}" if prior["weight"] else "dropped, because it predicted nothing"

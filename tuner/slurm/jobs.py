@@ -227,7 +227,6 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
 
 def is_unfinished(state: str) -> bool:
-    """Return whether a job in this state is running or may still run."""
     waiting = ("PENDING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
     return state in (*waiting, "RUNNING", "COMPLETING")
 

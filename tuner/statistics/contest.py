@@ -341,7 +341,7 @@ MAX_LAUNCHES = 10**6
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:
-    """Return the number of launches after which each error bound (`half_width`) is down to `room`."""
+    """Return the number of launches after which each error bound (`half_width`) has shrunk to `room`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = apart.launches * (apart.half_width(error) / np.maximum(room, 1e-9)) ** 2
     needed = np.where(np.isfinite(needed), needed, MAX_LAUNCHES)

@@ -214,7 +214,6 @@ class PrunedTrial(_Trial):
 
     @property
     def run_key(self) -> str:
-        """Key of the measurement; trials with the same key would share it."""
         return run_key(self.program_id, self.candidate)
 
 

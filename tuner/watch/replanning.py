@@ -143,7 +143,6 @@ class Planner:
         return min(candidates, key=lambda each: simulate_program(each.program, topology, model, size_bytes, None).end_s)
 
     def _rows(self, collective: str, choice: Choice) -> Iterator[Row]:
-        """Yield a tuning table's rows: each has a range of sizes and the program to use there."""
         sizes = self._request.sizes_bytes
         first = 0
         for size, following in zip(sizes, (*sizes[1:], None), strict=True):
