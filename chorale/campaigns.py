@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from chorale.design import Methods, Network, Shown, Sizes, in_words_of_arguments, network_of, size_list
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import Table
+from chorale.job.table.layout import Table, table_bytes
 from chorale.runners.api.units import format_size
 from chorale.synth import CheckFailed, InvalidInput, parse_collective
 from chorale.tuner import Home, TuneReport, campaign_of, load_topology, make_workers, plots, progress_display

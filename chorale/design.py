@@ -36,7 +36,7 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import as_fidelity
 from chorale.synth.targets.registry import is_in_place_by_default, target_named
 from chorale.synth.topology.formats.networkx_graph import from_networkx
-from chorale.synth.topology.grammar import FILE_PREFIX, MODEL_MARK
+from chorale.synth.topology.registry import FILE_PREFIX, MODEL_MARK
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify as verify_schedule

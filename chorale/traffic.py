@@ -22,7 +22,7 @@ from chorale.synth.methods.traffic.plan import TrafficPlan, certificate_of, traf
 from chorale.synth.methods.traffic.planner import along, bound_on, in_chunks, plan_amounts
 from chorale.synth.methods.traffic.tokens import MAX_TOKENS, TokenBatch, route_tokens
 from chorale.synth.methods.traffic.two_level import Pieces, RailPlan
-from chorale.synth.topology.grammar import FILE_PREFIX
+from chorale.synth.topology.registry import FILE_PREFIX
 from chorale.synth.topology.topology import Topology, bytes_per_second
 from chorale.tuner.reports.bound import gap_verdict
 

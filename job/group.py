@@ -7,8 +7,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from chorale.job import current_report
-from chorale.job.table.layout import unpack
-from chorale.job.table.model import GroupEntries, Table
+from chorale.job.table.layout import GroupEntries, Table, unpack
 from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, addresses_for, listen
 from chorale.synth.errors import InvalidInput, Unavailable
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from chorale.job.table.model import TableProgram
+from chorale.job.table.layout import TableProgram
 from chorale.synth.collective import CollectiveName
 
 _MOST_SIZES = 4096

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.job.files import read_file
-from chorale.job.table.layout import MAX_TABLE_BYTES, parse_table, require_signature
-from chorale.job.table.model import Table
+from chorale.job.table.layout import MAX_TABLE_BYTES, Table, parse_table, require_signature
 from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched", "stand-in")

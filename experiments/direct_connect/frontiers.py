@@ -23,7 +23,7 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
 from chorale.synth.finder.constructions import BaseSet
 from chorale.synth.finder.find import FinderQuery, find, find_all
-from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
+from chorale.synth.topology.registry import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 
 DEGREE = 4
 _PRINTED = [row for row in published("7").rows if not row.is_bound]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from chorale.job.settings import job_table
-from chorale.job.table.model import Table
+from chorale.job.table.layout import Table
 from chorale.synth.errors import ChoraleError
 
 

@@ -12,7 +12,7 @@ from ray.util.collective.collective_group.base_collective_group import BaseGroup
 from chorale.job import current_report
 from chorale.job.group import GroupEngine, StoreExchange
 from chorale.job.settings import JobSettings, job_table
-from chorale.job.table.model import Fallback, JobEntry
+from chorale.job.table.layout import Fallback, JobEntry
 from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices, ReduceOp, Work
 from chorale.synth.errors import InvalidInput, Unavailable
 

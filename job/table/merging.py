@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import JobEntry, Json, Table
+from chorale.job.table.layout import JobEntry, Json, Table, table_bytes
 from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.synth.errors import InvalidInput
 

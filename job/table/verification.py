@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.job.table.layout import pack, parse_table, table_bytes
+from chorale.job.table.layout import FORMAT, Table, TableProgram, pack, parse_table, table_bytes
 from chorale.job.table.merging import SizeRange, describe, overlapping
-from chorale.job.table.model import FORMAT, Table, TableProgram
 from chorale.runners.engine.library import encode_rank
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document

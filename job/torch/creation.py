@@ -18,7 +18,7 @@ from chorale.job import current_report
 from chorale.job.group import StoreExchange, require_one_table
 from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, job_table
-from chorale.job.table.model import Fallback, GroupEntries, Table
+from chorale.job.table.layout import Fallback, GroupEntries, Table
 from chorale.job.torch.inner import InnerGroup, extend_torch, inner_group, meeting_host
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms

@@ -14,7 +14,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from chorale.job import current_report
-from chorale.job.table.model import Fallback
+from chorale.job.table.layout import Fallback
 from chorale.job.torch.inner import DelegatingGroup, InnerGroup
 from chorale.job.torch.programs import (
     GroupPrograms,

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from chorale.job import current_report
-from chorale.job.table.model import Fallback, JobEntry
+from chorale.job.table.layout import Fallback, JobEntry
 from chorale.job.torch.reload import TableReload
 from chorale.job.torch.transport import (
     MOVED_DTYPES,

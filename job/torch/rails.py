@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch._C import _distributed_c10d as c10d
 
-from chorale.job.table.model import Table
+from chorale.job.table.layout import Table
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.methods.traffic.matrix import ChunkCounts, traffic_matrix

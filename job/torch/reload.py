@@ -23,8 +23,7 @@ from typing import Any
 from chorale.job import current_report
 from chorale.job.group import StoreExchange, wait_for_keys
 from chorale.job.settings import job_table
-from chorale.job.table.layout import file_digest
-from chorale.job.table.model import Table
+from chorale.job.table.layout import Table, file_digest
 from chorale.job.torch.transport import LoadedTable
 from chorale.synth.errors import InvalidInput, Unavailable
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from chorale.job.group import GroupEngine
-from chorale.job.table.model import Fallback, GroupEntries, JobEntry, TableProgram
+from chorale.job.table.layout import Fallback, GroupEntries, JobEntry, TableProgram
 from chorale.runners.device.memory import DTYPES, copy_shards
 from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp, Work

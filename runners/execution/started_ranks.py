@@ -17,8 +17,8 @@ from chorale.runners.api.base import FailureKind
 from chorale.runners.execution.rank_part import FramedSocket, Message
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
 from chorale.runners.measurement.clocks import SAME_CLOCK, ClockOffset, ClockSample, clock_identity, clock_offset
-from chorale.runners.process_launch.launchers import RankHost, this_host
 from chorale.runners.process_launch.processes import STDERR, ProcessHandle
+from chorale.runners.process_launch.slurm import RankHost, this_host
 from chorale.synth.errors import Unavailable
 
 _LOOK_S = 0.1  # interval for checking whether a rank has died before its hello

@@ -15,9 +15,8 @@ from chorale.runners.execution.rounds import Environment, LiveRunner, Measuremen
 from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of, require_known_hosts, start_launch
 from chorale.runners.mpi.messages import NativeLibraries, native_libraries
-from chorale.runners.process_launch.launchers import host_names, placement_fault
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess
-from chorale.runners.process_launch.slurm import in_slurm_job
+from chorale.runners.process_launch.slurm import host_names, in_slurm_job, placement_fault
 
 _SETTLE_S = 0.5  # time until all deaths are reported, to distinguish a killed rank from ranks that lost a neighbour
 _SIGNALS = 128  # a shell adds this to the signal that ended a process

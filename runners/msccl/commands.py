@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
-from chorale.runners.process_launch.launchers import BUFFER_VARIABLES
+from chorale.runners.process_launch.slurm import BUFFER_VARIABLES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput, unknown_name
 from chorale.synth.programs.memory import SPLIT_BY_RANK

@@ -24,8 +24,7 @@ from chorale.runners.msccl.commands import (
     size_progressions,
 )
 from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
-from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, gpus_per_node, launch_command
-from chorale.runners.process_launch.slurm import OPEN_MPI_ARGUMENTS
+from chorale.runners.process_launch.slurm import MPI_TYPE, OPEN_MPI_ARGUMENTS, STEP, gpus_per_node, launch_command
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program

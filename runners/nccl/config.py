@@ -17,8 +17,7 @@ from chorale.runners.api.config import (
     VariableList,
 )
 from chorale.runners.nccl.parameters import CALL_CONFIG_SINCE, DEFAULT, SYMMETRIC, Version, settings_fault
-from chorale.runners.process_launch.launchers import gpus_per_machine, gpus_per_node
-from chorale.runners.process_launch.slurm import TASK_RESOURCE, require_one_process
+from chorale.runners.process_launch.slurm import TASK_RESOURCE, gpus_per_machine, gpus_per_node, require_one_process
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.library_call import LibrarySettings

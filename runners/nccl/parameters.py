@@ -7,7 +7,7 @@ variable, which the library reads once per process. `docs/reference/nccl-paramet
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from chorale.runners.process_launch.launchers import BUFFER_VARIABLES
+from chorale.runners.process_launch.slurm import BUFFER_VARIABLES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.library_call import LibrarySettings

@@ -27,9 +27,16 @@ from chorale.runners.nccl.config import GpuRanksConfig, NcclConfig
 from chorale.runners.nccl.log import SUBSYSTEMS, not_applied, variables_read
 from chorale.runners.nccl.parameters import library_names, process_variables, settings_named
 from chorale.runners.nccl.rank import LOG, NcclPart
-from chorale.runners.process_launch.launchers import STEP, gpus_per_node, host_names, launch_command, placement_fault
 from chorale.runners.process_launch.processes import Host, LocalHost, ProcessHandle, ProcessSpec, rank_environment
-from chorale.runners.process_launch.slurm import in_slurm_job, start_launcher
+from chorale.runners.process_launch.slurm import (
+    STEP,
+    gpus_per_node,
+    host_names,
+    in_slurm_job,
+    launch_command,
+    placement_fault,
+    start_launcher,
+)
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings

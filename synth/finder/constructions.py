@@ -35,7 +35,7 @@ from chorale.synth.finder.candidate import (
     promising,
 )
 from chorale.synth.topology.families.bases import base_topology, load_bases, names_of
-from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
+from chorale.synth.topology.registry import FamilyCall, FunctionCall, parse_spec
 from chorale.synth.topology.topology import Topology
 
 DISTANCE_REGULAR_STEPS: Mapping[int, int] = {

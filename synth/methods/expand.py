@@ -22,7 +22,7 @@ from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule, renamed_schedule
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph, line_order
 from chorale.synth.topology.families.bases import base_entry, base_topology, load_bases
-from chorale.synth.topology.grammar import FileCall, FunctionCall, Number, SpecTree, parse_spec
+from chorale.synth.topology.registry import FileCall, FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology, link_ids, transpose, transpose_with_links

@@ -20,7 +20,7 @@ from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, grid_shape, of_parts
 from chorale.synth.topology.families.grids import shifted_stride
-from chorale.synth.topology.grammar import FamilyCall, parse_spec
+from chorale.synth.topology.registry import FamilyCall, parse_spec
 from chorale.synth.topology.topology import Link, Links, Topology
 
 

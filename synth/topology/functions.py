@@ -19,8 +19,18 @@ from chorale.synth.topology.expansions import (
     process_network,
 )
 from chorale.synth.topology.failures import LostLink, scaled, without
-from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
-from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require, require_size
+from chorale.synth.topology.registry import (
+    FamilyCall,
+    FileCall,
+    Function,
+    FunctionCall,
+    Number,
+    Option,
+    PlanOf,
+    TopologyPlan,
+    require,
+    require_size,
+)
 from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, SwitchAbility, Topology, is_automorphism, transpose
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")

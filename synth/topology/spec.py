@@ -16,16 +16,19 @@ from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FA
 from chorale.synth.topology.families.fabrics import FABRIC_FAMILIES
 from chorale.synth.topology.families.grids import GRID_FAMILIES
 from chorale.synth.topology.functions import FUNCTION_LIST
-from chorale.synth.topology.grammar import (
+from chorale.synth.topology.registry import (
     FILE_PREFIX,
     MODEL_MARK,
+    Family,
     FamilyCall,
     FileCall,
+    Function,
     FunctionCall,
+    SpecForm,
     SpecTree,
+    TopologyPlan,
     parse_spec,
 )
-from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
 from chorale.synth.topology.topology import Provenance, Topology
 
 _FAMILIES = (*GRID_FAMILIES, *DIRECTED_FAMILIES, *BASE_FAMILIES, *DISTANCE_REGULAR_FAMILIES, *FABRIC_FAMILIES)

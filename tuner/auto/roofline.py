@@ -16,7 +16,7 @@ from rich.table import Table
 from chorale.runners import Measurement, RunRequest, runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
-from chorale.runners.process_launch.launchers import gpus_per_machine
+from chorale.runners.process_launch.slurm import gpus_per_machine
 from chorale.runners.simulated import library_model as models
 from chorale.runners.simulated.library_graph import LibraryName, has_gpus
 from chorale.synth import ChoraleError, LoweringOptions, NetworkModel, Options, ScheduleRequest

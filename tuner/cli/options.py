@@ -26,7 +26,7 @@ from chorale.synth.errors import name_among, printable
 from chorale.synth.executor.base import Progress
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.redaction import redacted
-from chorale.synth.topology.grammar import FILE_PREFIX
+from chorale.synth.topology.registry import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
 from chorale.tuner.config.building import EXECUTORS
 from chorale.tuner.files.home import Home, require_plot_format

@@ -22,7 +22,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES, element_bytes
 from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
 from chorale.runners.msccl.job_files import job_files
-from chorale.runners.process_launch.launchers import gpus_per_machine
+from chorale.runners.process_launch.slurm import gpus_per_machine
 from chorale.synth import InvalidInput, LoweringOptions, Topology, VerifiedSchedule, target_named
 from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
 from chorale.synth.collective import CollectiveName, CustomCollective

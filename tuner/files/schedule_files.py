@@ -8,7 +8,7 @@ from chorale.synth import InvalidInput, Topology, VerifiedSchedule, parse_topolo
 from chorale.synth.schedule import codec
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.topology.formats.json_document import to_json
-from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.registry import FileCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.home import write_file
 

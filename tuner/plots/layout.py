@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.lazy_modules import missing_extra
-from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.registry import FamilyCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]

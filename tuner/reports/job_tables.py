@@ -13,8 +13,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from chorale.job.files import read_file
+from chorale.job.table.layout import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
 from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
-from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
 from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
 from chorale.runners.api.config import CPU_TARGET
 from chorale.runners.api.registry import is_simulated, runner_config

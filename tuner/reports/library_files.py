@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.registry import is_simulated
 from chorale.runners.nccl import parameters as nccl

@@ -23,8 +23,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.api.registry import MpiConfig, OneCclConfig
 from chorale.runners.nccl.config import GpuRanksConfig
-from chorale.runners.process_launch.launchers import gpus_per_machine
-from chorale.runners.process_launch.slurm import slurm_output
+from chorale.runners.process_launch.slurm import gpus_per_machine, slurm_output
 from chorale.synth import InvalidInput, Topology, Unavailable
 from chorale.tuner.config.values import Strict
 from chorale.tuner.files.home import rendered, write_file

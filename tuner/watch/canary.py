@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chorale.job.files import read_file
-from chorale.job.table.layout import file_digest, parse_table
-from chorale.job.table.model import Table, TableProgram
+from chorale.job.table.layout import Table, TableProgram, file_digest, parse_table
 from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.link_reports import steady_unix_s
 from chorale.runners.measurement.driver import CONFIDENCE, MedianInterval, median_interval, samples_below

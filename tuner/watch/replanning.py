@@ -7,9 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from chorale.job.settings import table_key
-from chorale.job.table.layout import table_bytes
+from chorale.job.table.layout import ANY_DTYPE, GroupEntries, JobEntry, Table, TableProgram, table_bytes
 from chorale.job.table.merging import SizeRange
-from chorale.job.table.model import ANY_DTYPE, GroupEntries, JobEntry, Table, TableProgram
 from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.build.request import ScheduleRequest

@@ -39,7 +39,7 @@ std::string table_digest(const std::string& path);
 // Parses the output of job/mpi/checking.py, which has checked the table.
 Table parse_table(const std::string& content);
 
-// The entry whose program runs, or the reason why none does, in the same words as job/table/model.py.
+// The entry whose program runs, or the reason why none does, in the same words as job/table/layout.py.
 struct Decision {
     const Entry* entry;
     const char* reason;

@@ -34,7 +34,7 @@ from chorale.synth.methods.alltoall.rate import (
     integer_prices,
 )
 from chorale.synth.topology.expansions import cartesian_product
-from chorale.synth.topology.grammar import FunctionCall, Number, parse_spec
+from chorale.synth.topology.registry import FunctionCall, Number, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import symmetries_of
 from chorale.synth.topology.topology import Topology, automorphisms_are_transitive

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName, require_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
-from chorale.synth.topology.registry import fixed_numbers, whole_numbers
+from chorale.synth.topology.registry import FamilyCall, FunctionCall, fixed_numbers, parse_spec, whole_numbers
 from chorale.synth.topology.topology import Topology
 
 _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")

@@ -17,8 +17,7 @@ import numpy as np
 from chorale.synth.errors import unknown_name
 from chorale.synth.topology.families.builders import unit_topology
 from chorale.synth.topology.families.directed import SemidirectProduct, build_cayley
-from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
+from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fixed_numbers, require
 from chorale.synth.topology.topology import Topology
 
 BASE_FILES = ("special.json", "cayley.json", "searched.json")

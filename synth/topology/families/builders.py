@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.expansions import ranked_topology
-from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import require, whole_numbers
+from chorale.synth.topology.registry import FamilyCall, require, whole_numbers
 from chorale.synth.topology.topology import MAX_NODES, Links, Rates, SwitchAbility, Topology, sorted_links
 
 NodeColumn = NDArray[np.int64]

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.topology.families.builders import unit_topology
-from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import MAX_NODES, Topology
 
 Elements = NDArray[np.int64]

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.topology.families.builders import bidirectional_arcs, unit_topology
-from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
+from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fixed_numbers, require
 from chorale.synth.topology.symmetry_search import symmetries_of
 from chorale.synth.topology.topology import Topology
 

@@ -11,8 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from chorale.synth.topology.families.builders import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
-from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import NVSWITCH, SwitchAbility, Topology
 
 _SWITCH_SYNTAX = "switch:m,bw"

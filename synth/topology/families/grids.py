@@ -13,8 +13,7 @@ from chorale.synth.topology.families.builders import (
     grid_sizes,
     unit_topology,
 )
-from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import Links, Topology
 
 

@@ -21,8 +21,7 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 from chorale.job import report
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table, table_bytes
 from chorale.job.table.verification import table_program
 from chorale.job.torch.creation import OVERLAPPING
 from chorale.job.torch.reload import GroupMember

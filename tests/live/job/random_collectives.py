@@ -26,8 +26,7 @@ import torch
 import torch.distributed as dist
 
 from chorale.job import report
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import TableProgram
+from chorale.job.table.layout import TableProgram, table_bytes
 from chorale.job.table.verification import table_program
 from chorale.job.torch.registration import register
 from chorale.runners.engine.library import engine_library

@@ -15,8 +15,7 @@ import pytest
 
 from chorale.job.mpi.preload import preload_library
 from chorale.job.record import read_record
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table, TableProgram, table_bytes
 from chorale.runners.engine.build import native_folder
 from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_launcher
 from tests.command import chorale

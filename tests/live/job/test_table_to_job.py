@@ -12,7 +12,7 @@ import pytest
 import chorale as ch
 from chorale.job.group import GroupEngine
 from chorale.job.settings import read_table
-from chorale.job.table.model import Fallback
+from chorale.job.table.layout import Fallback
 from chorale.runners.engine.library import Work
 from chorale.tuner.files.home import Home
 from tests.command import chorale

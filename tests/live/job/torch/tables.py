@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table, TableProgram, table_bytes
 from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chorale.job.mpi import preload
 from chorale.job.mpi.checking import content_for_ranks
 from chorale.job.mpi.preload import NATIVE
-from chorale.job.table.model import ANY_DTYPE, GroupEntries, JobEntry, Table
+from chorale.job.table.layout import ANY_DTYPE, GroupEntries, JobEntry, Table
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.synth.errors import Unavailable
 from tests.properties import random_cases

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from chorale.job.table.layout import pack, parse_table, table_bytes, unpack
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table, TableProgram, pack, parse_table, table_bytes, unpack
 from chorale.job.table.verification import table_program
 
 

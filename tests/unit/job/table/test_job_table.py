@@ -13,8 +13,7 @@ import pytest
 
 from chorale.job.settings import job_table, read_table
 from chorale.job.table import verification
-from chorale.job.table.layout import file_digest, parse_table, table_bytes
-from chorale.job.table.model import JobEntry, Table
+from chorale.job.table.layout import JobEntry, Table, file_digest, parse_table, table_bytes
 from chorale.synth.errors import InvalidInput
 from tests.unit.job.table.examples import forged
 from tests.unit.job.table.test_layout import ring_table

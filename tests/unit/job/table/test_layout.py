@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chorale
-from chorale.job.table.layout import pack, parse_table, table_bytes, unpack
-from chorale.job.table.model import ANY_DTYPE, Fallback, GroupEntries, JobEntry, Table
+from chorale.job.table.layout import (
+    ANY_DTYPE,
+    Fallback,
+    GroupEntries,
+    JobEntry,
+    Table,
+    pack,
+    parse_table,
+    table_bytes,
+    unpack,
+)
 from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.job.table.layout import JobEntry, Table
 from chorale.job.table.merging import (
     LIBRARY,
     NOTHING,
@@ -17,7 +18,6 @@ from chorale.job.table.merging import (
     parse_range,
     require_disjoint,
 )
-from chorale.job.table.model import JobEntry, Table
 from chorale.synth.errors import InvalidInput
 from tests.unit.job.table.examples import any_entry, table_of
 

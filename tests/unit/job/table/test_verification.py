@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import JobEntry, Table, TableProgram
+from chorale.job.table.layout import JobEntry, Table, TableProgram, table_bytes
 from chorale.job.table.verification import checked_table, link_violations
 from chorale.synth.errors import InvalidInput
 from chorale.synth.targets.judge import reachability

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="THE BACKEND FOR TORCH IS NOT TESTED: torch 
 import torch
 
 from chorale.job.settings import JobSettings
-from chorale.job.table.model import ANY_DTYPE, Fallback, JobEntry
+from chorale.job.table.layout import ANY_DTYPE, Fallback, JobEntry
 from chorale.job.torch import programs
 from chorale.job.torch import transport as streams
 from chorale.job.torch.creation import device_transport

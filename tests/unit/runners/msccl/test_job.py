@@ -18,7 +18,7 @@ from chorale.runners.msccl.commands import (
 )
 from chorale.runners.msccl.job_files import job_files
 from chorale.runners.msccl.results import log_fault
-from chorale.runners.process_launch.launchers import launch_command
+from chorale.runners.process_launch.slurm import launch_command
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program

@@ -9,12 +9,14 @@ import pytest
 
 from chorale.runners.api.registry import create_runner
 from chorale.runners.mpi.launch import rank_hosts
-from chorale.runners.process_launch.launchers import RankHost, host_names, placement_fault
 from chorale.runners.process_launch.processes import STDOUT, LocalHost, ProcessSpec
 from chorale.runners.process_launch.slurm import (
     HYDRA_SCRIPT,
+    RankHost,
     SlurmAllocation,
+    host_names,
     node_facts,
+    placement_fault,
     require_one_process,
     seconds_left,
 )

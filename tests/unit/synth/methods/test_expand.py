@@ -30,7 +30,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
 from chorale.synth.topology.families.bases import base_entry
-from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.registry import parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Link, Links, Topology, transpose
 from chorale.synth.verify.verify import verify

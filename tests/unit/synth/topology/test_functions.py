@@ -18,8 +18,7 @@ from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
 from chorale.synth.topology.failures import LostLink, scaled, single_failures, without
-from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
-from chorale.synth.topology.registry import TopologyPlan
+from chorale.synth.topology.registry import FamilyCall, FunctionCall, SpecTree, TopologyPlan, parse_spec
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
 from chorale.synth.topology.topology import (
     Link,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import to_json
-from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option, parse_spec
+from chorale.synth.topology.registry import FamilyCall, FileCall, FunctionCall, Number, Option, parse_spec
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
 
 

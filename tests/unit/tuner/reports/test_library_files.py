@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest

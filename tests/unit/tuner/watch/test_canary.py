@@ -10,8 +10,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.job.report import JobReport
-from chorale.job.table.layout import parse_table
-from chorale.job.table.model import Table
+from chorale.job.table.layout import Table, parse_table
 from chorale.job.table.verification import checked_table
 from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
 from chorale.synth.errors import InvalidInput

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.registry import parse_spec
 from chorale.synth.topology.spec import FAMILIES, parse_topology
 from chorale.synth.topology.topology import Topology, automorphisms_are_transitive, is_automorphism
 

@@ -26,7 +26,7 @@ from chorale.synth.topology.families import bases as database
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.families.grids import plan_hxmesh
-from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.registry import parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import (
     Topology,
