@@ -19,7 +19,7 @@ decomposition for linear mixed-integer programming" (1997).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -196,35 +196,6 @@ class _Point:
     detour: float
 
 
-@dataclass(slots=True)
-class _Curvature:
-    """The most recent steps and gradient changes, from which quasi-Newton steps are computed."""
-
-    steps: list[Floats] = field(default_factory=list)
-    changes: list[Floats] = field(default_factory=list)
-
-    def note(self, before: _Point, after: _Point) -> None:
-        step, change = after.logarithms - before.logarithms, after.slope - before.slope
-        if step @ change > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
-            self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
-
-    def step_from(self, point: _Point) -> Floats:
-        """Return the next quasi-Newton step. The earnings of links are the first estimate of the curvature."""
-        rest, parts = point.slope.copy(), []
-        for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
-            parts.append((step @ rest) / (change @ step))
-            rest -= parts[-1] * change
-        scale: Floats | float = _FIRST_SCALE
-        if self.steps:
-            scale = (self.steps[-1] @ self.changes[-1]) / (self.changes[-1] @ (self.changes[-1] / point.shares))
-        rest = scale * rest / point.shares
-        for step, change, part in zip(self.steps, self.changes, reversed(parts), strict=True):
-            rest += step * (part - (change @ rest) / (change @ step))
-        longest = float(np.abs(rest).max())
-        result: Floats = -rest / max(1.0, longest)
-        return result
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedSolution:
     """The flows with the largest rate, and the prices (float64[C]) that prove the smallest upper bound.
@@ -274,7 +245,8 @@ class _Climb:
         self.report = report
         self.capacity = problem.class_capacity / problem.scale * problem.class_size
         self.temperature = _FIRST_TEMPERATURE
-        self.curvature = _Curvature()
+        self.steps: list[Floats] = []  # the most recent steps, and how they changed the gradient
+        self.changes: list[Floats] = []
         self.passes: list[tuple[PricedFlows, PricedLoads]] = []
         self.times: list[Floats] = []
         self.gaps: list[float] = []
@@ -302,7 +274,7 @@ class _Climb:
 
     def next(self, point: _Point) -> _Point:
         """Return the point after a step. The step is shortened until the value decreases enough."""
-        direction = self.curvature.step_from(point)
+        direction = self._direction(point)
         length = 1.0
         while True:
             after = self.at(np.maximum(point.logarithms + length * direction, _LEAST_LOGARITHM))
@@ -312,8 +284,26 @@ class _Climb:
                 self.is_blocked = True
                 break
             length *= _SHRINK
-        self.curvature.note(point, after)
+        step, change = after.logarithms - point.logarithms, after.slope - point.slope
+        if step @ change > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
+            self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
         return after
+
+    def _direction(self, point: _Point) -> Floats:
+        """Return the next quasi-Newton step. The earnings of links are the first estimate of the curvature."""
+        rest, parts = point.slope.copy(), []
+        for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
+            parts.append((step @ rest) / (change @ step))
+            rest -= parts[-1] * change
+        scale: Floats | float = _FIRST_SCALE
+        if self.steps:
+            scale = (self.steps[-1] @ self.changes[-1]) / (self.changes[-1] @ (self.changes[-1] / point.shares))
+        rest = scale * rest / point.shares
+        for step, change, part in zip(self.steps, self.changes, reversed(parts), strict=True):
+            rest += step * (part - (change @ rest) / (change @ step))
+        longest = float(np.abs(rest).max())
+        result: Floats = -rest / max(1.0, longest)
+        return result
 
     def between(self, duals: Floats) -> _Point:
         """Return the point at the prices of the best upper bound, moved a little towards the prices of the mixture."""
