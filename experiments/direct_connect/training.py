@@ -14,8 +14,7 @@ from typing import TypeAlias
 from chorale.experiments.framework.experiment import Column, Experiment, Row, claim_row, columns, published
 from chorale.synth.finder.candidate import greatest_rate, least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
-from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.costs.training import TrainingProfile, load_profile, training_costs, training_row
+from chorale.tuner.costs.pricing import Pricing, TrainingProfile, load_profile, training_costs, training_row
 from chorale.tuner.plots.charts import plot_training
 
 DEGREE, ALPHA_US, NODE_GBPS = 4, 10, 100

@@ -32,7 +32,7 @@ from chorale.synth.topology.formats.nccl_dump import read_graphs
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign
-from chorale.tuner.costs.training import parse_profile
+from chorale.tuner.costs.pricing import parse_profile
 from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.trials.journal import Launch, journal_line, parse_lines
 from chorale.tuner.trials.records import Candidate

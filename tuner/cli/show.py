@@ -35,16 +35,20 @@ from chorale.tuner import load_schedule, load_topology, plots
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.options import people, progress_bar
 from chorale.tuner.costs.pricing import (
+    SHIPPED,
     Pricing,
     fastest_traffic,
     goodput_row,
+    load_profile,
     program_time_per_byte,
     simulate_program,
+    split_network,
     traffic_of_file,
     traffic_of_method,
+    training_costs,
+    training_row,
     usual_buffer_bytes,
 )
-from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
 from chorale.tuner.files.home import write_file
 from chorale.tuner.files.program_files import is_program_file, load_code
 from chorale.tuner.reports.bound import checked, network_facts

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from chorale.tuner.costs.training import load_profile
+from chorale.tuner.costs.pricing import load_profile
 from tests.command import chorale
 
 OPTIONS = ("--link-gbps", 25, "--alpha-us", 10, "--link-latency-us", 0, "--hop-us", 0)

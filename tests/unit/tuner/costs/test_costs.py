@@ -15,8 +15,17 @@ from chorale.synth.programs.program import BufferRef, Instruction, Op, ThreadBlo
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs.pricing import Pricing, program_loads, program_time_per_byte, simulate_program
-from chorale.tuner.costs.training import FORMAT, SHIPPED, load_profile, split_network, training_costs
+from chorale.tuner.costs.pricing import (
+    FORMAT,
+    SHIPPED,
+    Pricing,
+    load_profile,
+    program_loads,
+    program_time_per_byte,
+    simulate_program,
+    split_network,
+    training_costs,
+)
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of
 from tests.unit.synth.lowering.programs import lowered, verified

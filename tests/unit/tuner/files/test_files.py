@@ -14,7 +14,7 @@ import pytest
 
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.tuner.costs.training import load_profile
+from chorale.tuner.costs.pricing import load_profile
 from chorale.tuner.files.home import write_file
 from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.replay.tasks import read_records
