@@ -184,7 +184,7 @@ class RunnerConfig(BaseModel, ABC):
 
 
 class FabricConfig(RunnerConfig, ABC):
-    """Base of the runners whose ranks run on a fabric, on a cluster, or together on this machine."""
+    """Options of runners whose ranks run on a fabric, on a cluster, or together on this machine."""
 
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Name of the fabric; by default the one for the topology."

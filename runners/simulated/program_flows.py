@@ -129,7 +129,7 @@ class ProgramFlows:
         )  # fmt: skip
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Return two mappings: connection -> gates of the instructions that send on it (and that receive), in order."""
+        """Map connections to the gates of the instructions that send on it, and to those of receivers."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):

@@ -1,6 +1,6 @@
 """Checks certificates of bounds and all-to-all schedules. Shares no code with the searches that produce them.
 
-A bound proves that no schedule is faster. A verified schedule that takes the same time proves that the bound is tight.
+A bound proves that no schedule can be faster. A verified schedule that takes this time proves that the bound is tight.
 
 Pairs of trees: let x be each root's rate, and a and r the bandwidths of out-trees and in-trees on each link. Every set
 T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). Switches receive at least as

@@ -41,7 +41,8 @@ Entering = list[tuple[Fraction, int]]
 
 
 class CutSearch:
-    """Finds cuts that need more than a given time. Ranks that pass a test are not tested again, as times only grow.
+    """Finds cuts that need more than a given time. Each search is for a longer time than the last, so ranks that pass a
+    test are not tested again.
 
     Symmetries are used if the network is large and all ranks have the same weight.
 

@@ -1,4 +1,4 @@
-"""Program files (XML of any dialect, MSCCL++ plans) with their networks, and runnable programs from any file."""
+"""Reads program files (XML of any dialect, MSCCL++ plans) and their networks; makes programs from any input file."""
 
 from contextlib import suppress
 from dataclasses import dataclass

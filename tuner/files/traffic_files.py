@@ -87,7 +87,7 @@ def _parsed(path: str, content: bytes, what: str) -> Any:
 
 
 def _integers(rows: Any) -> NDArray[np.int64]:
-    """Return rows of integers as one table; shorter rows are filled up with -1. Raises ValueError for anything else."""
+    """Return rows of integers as one table, with shorter rows padded with -1. Raises ValueError for anything else."""
     if not isinstance(rows, np.ndarray):
         width = max((len(row) for row in rows), default=0)
         _require_few(width * len(rows), 8 * MAX_TOKENS)

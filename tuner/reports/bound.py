@@ -33,8 +33,8 @@ class BoundReport:
     best:         for collectives that use trees, the optimum for the requested number of trees per root
     unrestricted: the same for any number of trees
     two_phases:   for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
-    pairs:        for allreduce, the best pairs of a reduce tree and a broadcast tree; only on small fabrics and if two
-                  phases may not be optimal
+    pairs:        for allreduce, the best pairs of a reduce tree and a broadcast tree; computed only on small fabrics,
+                  and only if two phases might not be optimal
     in_network:   the bound if switches multicast and add; None if no switch can
     """
 

@@ -220,10 +220,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
-    """Return the Optuna storage at `url`, which may be a path, or one in the file `journal`.
+    """Return the Optuna storage at `url` (a URL or a path) or, if it is None, the one in the file `journal`.
 
-    If `url` was stored without its password, the password is taken from CHORALE_STORAGE. The caller must be the file's
-    only writer. An incomplete last line, left by a crash, is dropped.
+    If `url` was stored without its password, the password is taken from CHORALE_STORAGE. Only the caller may write to
+    `journal`. An incomplete last line, left by a crash, is dropped.
     """
     try:
         if url is None:

@@ -114,7 +114,7 @@ class Reduction:
 
     @property
     def columns(self) -> NDArray[np.int32]:
-        """int32[K', links]: number of the class of each flow variable in `small`."""
+        """int32[K', links]: for each flow variable, the index of its class, which is its variable in `small`."""
         return self._columns[0]
 
     @cached_property
@@ -362,9 +362,10 @@ def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.i
 
 
 def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
-    """Return (matrix that gives flow into a node minus flow out of it, per row class; demand of each row class).
+    """Return the matrix and the right-hand side of the constraints that every target receives its demand.
 
-    The first node of each class represents the class. A source has no row for itself.
+    There is a row per class of equivalent (source, node) pairs: flow into the node minus flow out of it. The first node
+    of a class represents it. A source has no row for itself.
     """
     small = reduction.small
     flat = np.full(reduction.rows.size, -1, dtype=np.int64)

@@ -283,7 +283,7 @@ def block_loads(network: BfbNetwork, block: Block) -> Loads:
 
 
 def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
-    """Return the least step times for whole chunks in a block of nodes, but at least the times in `shared`."""
+    """Return the minimum step times for whole chunks in a block of nodes, but none below its time in `shared`."""
     network, chunks, start = shared
     times = start.top.copy(), start.bottom.copy()
     return Loads(*native.integral_chunk_times(*block, problems_of(network)[0], chunks, *times))

@@ -460,7 +460,7 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Divide crossings (messages between boxes) and pieces (which have paths) so that each part belongs to one of each.
+    """Divide crossings (messages between boxes) and pieces (amounts with paths); each part has one crossing, one piece.
 
     The keys are pairs of ranks. For each key, crossings and pieces must have equal total amounts.
 

@@ -37,10 +37,10 @@ class JobScheduler:
     """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe; the scheduler's
     own thread starts and finishes tasks.
 
-    The next job belongs to the owner with the fewest running jobs; among several, to the one whose last job started
-    first. Of an owner's jobs, the one with the highest priority is next, then the oldest. Jobs with the same key share
-    one computation. Jobs that were queued or running when the service stopped are queued again when it starts, and
-    planned again when it is their turn.
+    The next job belongs to the owner with the fewest running jobs; in a tie, to the owner whose most recent job
+    started longest ago. Of an owner's jobs, the one with the highest priority is next, then the oldest. Jobs with
+    the same key share one computation. Jobs that were queued or running when the service stopped are queued again
+    when it starts, and planned again when it is their turn.
 
     limit_s: a computation that takes longer than this is stopped, and its jobs fail
     """
