@@ -57,7 +57,7 @@ def test_campaigns_are_listed(journal, home, capsys):
     assert (refused.code, refused.stderr.count("\n")) == (1, 1)
     journal.unlink()
     journal.symlink_to("/dev/zero")
-    with pytest.raises(InvalidInput, match="must be"):
+    with pytest.raises(InvalidInput, match="no regular file"):
         run(home, resume=True)
 
 
