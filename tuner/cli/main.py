@@ -20,7 +20,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.lazy_modules import missing_extra
 from chorale.synth.shadowing import shadow_of
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.process import hide_passwords, stopping_in_order
+from chorale.tuner.cli.process import hide_passwords, print_error, stopping_in_order
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("topology", "List the families of networks; show or import a network."),
@@ -182,8 +182,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from chorale.tuner.cli.options import print_error  # noqa: PLC0415 - rich, which `--help` does not need
-
     print_error(message)
     sys.exit(code)
 

@@ -22,7 +22,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import parse_size
 from chorale.synth import InvalidInput, NetworkModel, Options, Topology, parse_collective, target_named
 from chorale.synth.collective import STANDARD
-from chorale.synth.errors import name_among, printable
+from chorale.synth.errors import name_among
 from chorale.synth.executor.base import Progress
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.redaction import redacted
@@ -85,12 +85,6 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
     logging.getLogger("chorale").setLevel(level)
     # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
     logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
-
-
-def print_error(message: str) -> None:
-    """Print one line on stderr, even with --quiet."""
-    text = message.encode(errors="backslashreplace").decode()  # names from the command line may not be valid UTF-8
-    sys.stderr.write(f"chorale: {printable(redacted(text))}\n")
 
 
 def is_watched() -> bool:

@@ -4,11 +4,13 @@ import ctypes
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from chorale.synth.errors import printable
 from chorale.synth.redaction import redacted
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -101,3 +103,9 @@ def _masked(word: bytes) -> bytes:
     head, _, tail = clean.partition(b"***")
     room = len(word) - len(head) - len(tail)
     return head + b"*" * room + tail if room >= 0 else b"*" * len(word)
+
+
+def print_error(message: str) -> None:
+    """Print one line on stderr, even with --quiet."""
+    text = message.encode(errors="backslashreplace").decode()  # names from the command line may not be valid UTF-8
+    sys.stderr.write(f"chorale: {printable(redacted(text))}\n")

@@ -29,8 +29,8 @@ from chorale.synth.programs.memory import collective_of_ranks, rank_count
 from chorale.synth.programs.program import AnyProgram
 from chorale.tuner import Home, load_topology
 from chorale.tuner.cli import options as opt
-from chorale.tuner.cli.options import people, print_error
-from chorale.tuner.cli.process import stop_before_the_job_ends
+from chorale.tuner.cli.options import people
+from chorale.tuner.cli.process import print_error, stop_before_the_job_ends
 from chorale.tuner.cli.slurm import SlurmOptions, job_name, run_as_job
 from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective

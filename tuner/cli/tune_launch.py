@@ -14,8 +14,8 @@ from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth import CheckFailed, InvalidInput, Topology
 from chorale.synth.errors import unknown_name
 from chorale.tuner import Campaign, Home, make_workers, progress_display
-from chorale.tuner.cli.options import emit_json, notice, people, print_error, results
-from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
+from chorale.tuner.cli.options import emit_json, notice, people, results
+from chorale.tuner.cli.process import print_error, stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.config.values import REVEALED, Address
 from chorale.tuner.files.home import write_file, write_folder
 from chorale.tuner.files.schedule_files import absolute_spec

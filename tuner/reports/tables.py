@@ -13,6 +13,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleDimensions, ConsoleOptions
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -242,8 +243,11 @@ def long_line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ignore")
 
 
+_WIDEST_COLUMNS = 10**4
+
+
 class WordConsole(Console):
-    """A console that never crops text: words are not broken, and long cells of tables take several lines.
+    """A console that neither crops text nor breaks words: tables whose words do not fit are wider than the terminal.
 
     Control characters are replaced, so names from files cannot control the terminal.
     """
@@ -265,12 +269,15 @@ class WordConsole(Console):
         for item in items:
             if isinstance(item, Text) and item.no_wrap:
                 options.setdefault("soft_wrap", True)
-            for column in item.columns if isinstance(item, Table) else ():
-                column.overflow, column.no_wrap = "fold", False
         if not options.get("soft_wrap") and all(isinstance(item, str) for item in items):
             lines = (_wrapped_line(line, self.width) for item in items for line in item.split("\n"))
             items, options = ("\n".join(lines),), options | {"soft_wrap": True}
+        columns, wide = self.width, self.options.update(width=_WIDEST_COLUMNS)
+        self.width = max(
+            columns, *(Measurement.get(self, wide, item).minimum for item in items if isinstance(item, Table)), 0
+        )
         super().print(*items, **({"crop": False} | options))
+        self.width = columns
 
 
 def _wrapped_line(text: str, columns: int) -> str:
