@@ -272,12 +272,11 @@ class WordConsole(Console):
         if not options.get("soft_wrap") and all(isinstance(item, str) for item in items):
             lines = (_wrapped_line(line, self.width) for item in items for line in item.split("\n"))
             items, options = ("\n".join(lines),), options | {"soft_wrap": True}
-        columns, wide = self.width, self.options.update(width=_WIDEST_COLUMNS)
-        self.width = max(
-            columns, *(Measurement.get(self, wide, item).minimum for item in items if isinstance(item, Table)), 0
-        )
+        wide = self.options.update(width=_WIDEST_COLUMNS)
+        for column in (column for item in items if isinstance(item, Table) for column in item.columns):
+            cells = (column.header, *column.cells)
+            column.min_width = max(Measurement.get(self, wide, cell).minimum for cell in cells)  # the longest word
         super().print(*items, **({"crop": False} | options))
-        self.width = columns
 
 
 def _wrapped_line(text: str, columns: int) -> str:
