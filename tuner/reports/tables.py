@@ -244,10 +244,12 @@ def long_line(text: str) -> Text:
 
 
 _WIDEST_COLUMNS = 10**4
+_WHOLE_COLUMNS = 12
+"""Words of tables up to this length are never broken."""
 
 
 class WordConsole(Console):
-    """A console that neither crops text nor breaks words: tables whose words do not fit are wider than the terminal.
+    """A console that does not crop text and breaks only long words; tables may be wider than the terminal for this.
 
     Control characters are replaced, so names from files cannot control the terminal.
     """
@@ -274,8 +276,8 @@ class WordConsole(Console):
             items, options = ("\n".join(lines),), options | {"soft_wrap": True}
         wide = self.options.update(width=_WIDEST_COLUMNS)
         for column in (column for item in items if isinstance(item, Table) for column in item.columns):
-            cells = (column.header, *column.cells)
-            column.min_width = max(Measurement.get(self, wide, cell).minimum for cell in cells)  # the longest word
+            longest = max(Measurement.get(self, wide, cell).minimum for cell in (column.header, *column.cells))
+            column.min_width = min(longest, _WHOLE_COLUMNS)
         super().print(*items, **({"crop": False} | options))
 
 
