@@ -18,7 +18,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import switch_plan
-from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.catalog import method_named
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.schedule.codec import to_parquet
@@ -41,13 +41,8 @@ def verified_schedule(
 ) -> VerifiedSchedule:
     """Synthesize and verify the schedule of `request`, in symmetric form if the network is large and symmetric."""
     with observe("synthesis"):
-        schedule = synthesize_unverified(
-            request.method,
-            request.topology,
-            request.collective,
-            request.options,
-            executor or SerialExecutor(),
-            progress,
+        schedule = method_named(request.method).schedule(
+            request.topology, request.collective, request.options, executor or SerialExecutor(), progress
         )
         if request.depth > 1:
             schedule = pipeline_split(schedule.expand(), request.depth)
