@@ -22,11 +22,7 @@ PARTS = {
     "Ray clusters": ("unit/runners/ray/", "unit/tuner/launch/", "live/job/test_ray_"),
     "pages in a browser": ("browser/",),
     "services": ("security/test_service_", "unit/tuner/service/"),
-    "faults: killed, stopped, lying or lost parts": (
-        "live/engine/test_faults.py",
-        "live/engine/test_liars.py",
-        "soak/",
-    ),
+    "faults: killed, stopped, lying or lost parts": ("live/engine/test_liars.py", "soak/"),
     "conformance of runners, executors, targets": ("conformance",),
     "golden files": ("unit/synth/lowering/test_golden.py",),
 }

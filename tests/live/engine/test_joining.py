@@ -13,7 +13,7 @@ import pytest
 
 from chorale.runners.engine.library import Engine, EngineError, Status, Work, encode_rank
 from tests.live.engine.conftest import MakeJob
-from tests.live.engine.job import TOKEN, Job, broadcast_once, one_way
+from tests.live.engine.job import TOKEN, broadcast_once, one_way
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 RING_HEADER_BYTES = 128
@@ -160,17 +160,12 @@ def receiver() -> Iterator[tuple[Engine, str]]:
     engine.close()
 
 
-def execute(engine: Engine) -> EngineError:
-    data = array.array("b", bytes(1000))
+def execute(engine: Engine, elements: int = 250, limit_s: float = 0.5) -> EngineError:
+    data = array.array("b", bytes(4 * elements))
     address = data.buffer_info()[0]
     with pytest.raises(EngineError) as failure:
-        engine.execute(Work(0, address, address, 250, limit_s=0.5))
+        engine.execute(Work(0, address, address, elements, limit_s=limit_s))
     return failure.value
-
-
-def connect_and_execute(engine: Engine, address: str) -> None:
-    engine.connect([address, address], TOKEN, 2.0)
-    raise execute(engine)
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -219,12 +214,15 @@ def test_a_bell_that_rings_without_end_ends_in_a_timeout(receiver: tuple[Engine,
         thread.join()
 
 
-def test_a_rank_that_closes_is_lost(make_job: MakeJob) -> None:
-    for transport in ("tcp", "unix", "shm"):
-        job: Job = make_job(2, transport)
-        number = job.load(one_way())
-        job.connect()
-        broadcast_once(job, number, 10)
-        job.engines[0].close()
-        assert number == 0
-        assert execute(job.engines[1]).status == Status.PEER_LOST
+@pytest.mark.parametrize("transport", ["tcp", "unix", "shm"])
+@pytest.mark.parametrize("leaver", [0, 1], ids=["sender", "receiver"])
+def test_a_rank_that_closes_is_lost_and_named(make_job: MakeJob, transport: str, leaver: int) -> None:
+    """A sender notices it, too, if its message is too long for the memory in between."""
+    job = make_job(2, transport)
+    number = job.load(one_way())
+    job.connect()
+    broadcast_once(job, number, 10)
+    job.engines[leaver].close()
+    lost = execute(job.engines[1 - leaver], 5_000_000, 20.0)
+    assert lost.status == Status.PEER_LOST
+    assert f"rank {leaver} is gone" in str(lost)
