@@ -16,7 +16,7 @@ Exchange = Callable[[list[str]], list[list[str]]]
 
 
 class GroupEngine(Engine):
-    """An engine that runs a table's programs for `group` (ranks of the job).
+    """Runs a tuning table's programs for a group of ranks. It is an engine that is connected to the group's engines.
 
     entries:  the table's entries for this group
     programs: digest of each loaded program -> the engine's number for it
@@ -94,13 +94,13 @@ class StoreExchange:
         name: str = "chorale",
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare the exchange `name`, which is unique in the store. is_stopped: returns whether to stop waiting"""
+        """Prepare an exchange. `name` must be unique in the store; `is_stopped` returns whether to stop waiting."""
         self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
         self._name, self._is_stopped = name, is_stopped
         self._turn = 0
 
     def __call__(self, texts: list[str]) -> list[list[str]]:
-        """Return the strings of all ranks. Raises Unavailable, with the reason, if a rank gave up."""
+        """Send `texts` to the other ranks; return the strings of every rank. Raises Unavailable if a rank gave up."""
         self._set({"texts": texts})
         keys = [f"{self._name}/{self._turn}/{rank}" for rank in range(self._ranks)]
         self._turn += 1

@@ -11,7 +11,7 @@ _MOST_SIZES = 4096
 
 
 class JobReport:
-    """Counts for one process. Thread-safe.
+    """Collects the counts of one process, and formats them as its report. Thread-safe.
 
     table: digest of the table, None without a table; ranks: number of ranks of the job
     """
@@ -28,14 +28,14 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Note that a group runs the table with digest `table` from its call number `call` on, or, if it refused that
-        table, the `reason`.
+        """Record that a group uses the table with digest `table` from its call number `call` on, or the `reason` why it
+        refused that table.
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
-        """Store the order of additions of each program. Call this before runs of `programs` are counted."""
+        """Store the order in which each program adds ranks' values. Call this before counting runs of `programs`."""
         with self._lock:
             for program in programs:  # None: the order may differ between runs or ranks
                 order = program.order_of_additions

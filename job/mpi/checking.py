@@ -27,7 +27,7 @@ def main() -> int:
 
 def content_for_ranks(table: Table, digest: str) -> bytes:
     """Return what native/table.cpp parses: the digest and the number of ranks, then for each program a line `program`
-    and each rank's words (packed, see layout.py), and for each entry a line `entry`, with -1 for None.
+    and each rank's words (packed, see layout.py), and for each entry a line `entry`, in which -1 stands for None.
     """
     parts, numbers = [f"{digest} {table.ranks}\n".encode()], {}
     for number, program in enumerate(table.programs.values()):

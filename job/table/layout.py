@@ -1,4 +1,4 @@
-"""A tuning table: its programs, the entries that say which program runs for which calls, their look-up, and the file.
+"""Defines tuning tables: their programs, their entries (which program runs for which calls), and the file format.
 
 The format of the file:
 
@@ -49,7 +49,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """Says what runs for one collective in one size range.
+    """An entry of a tuning table: it says what runs for one collective in one size range.
 
     dtype:     name of an element type, or ANY_DTYPE
     group:     ranks of the job in the order of the program's ranks; None for all ranks of the job in order
@@ -85,7 +85,7 @@ class JobEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableProgram:
-    """A program: its text, which `lift` parses, and each rank's part in the engine's encoding.
+    """A program in a tuning table: its text, which `lift` parses, and each rank's part, encoded for the engine.
 
     digest:  SHA-256 of the text
     ranks:   number of ranks
@@ -146,7 +146,7 @@ class Fallback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupEntries:
-    """A table's entries for one group. A look-up takes time proportional to their number."""
+    """Finds a call's entry among a table's entries for one group, in time proportional to their number."""
 
     entries: tuple[JobEntry, ...]
 

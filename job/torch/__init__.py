@@ -1,4 +1,4 @@
-"""A torch.distributed backend. It runs programs for the calls that a tuning table covers, an inner backend the rest.
+"""A torch.distributed backend. Calls that a tuning table covers run as programs; an inner backend handles the rest.
 
 Jobs need not import it: `import torch` registers the backend through the entry point `registration:register`.
 """

@@ -235,7 +235,7 @@ def device_transport(
 
 
 def _facts() -> list[str]:
-    """Return the host name, the GPU and its number of multiprocessors; an empty list without a GPU for plans."""
+    """Return host name, GPU name and number of multiprocessors as text; an empty list without a GPU for plans."""
     if not torch.cuda.is_available() or torch.version.hip:
         return []
     own, others = torch.cuda.current_device(), range(torch.cuda.device_count())

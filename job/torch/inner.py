@@ -22,7 +22,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """The group that handles calls without a program. group: an ordinary torch process group; backends: its backends by
+    """Handles the calls without a program. group: an ordinary torch process group; backends: its backends by
     device type
     """
 
@@ -31,7 +31,7 @@ class InnerGroup:
 
 
 def inner_group(options: Any, name: str | None, purpose: str = "inner") -> InnerGroup:
-    """Create the inner group of the group that is created with `options`.
+    """Create the inner group for the process group that torch creates with `options`.
 
     name:    torch backend; by default gloo for CPUs and the accelerator's own backend for an accelerator
     purpose: name that distinguishes groups that are created with identical options
@@ -99,8 +99,8 @@ def meeting_host(store: Any) -> str | None:
 def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
     """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share.
 
-    If `names` is empty, the only device is the one from which this host reaches the host `toward`. Gloo's default is
-    the address of this host's name, which other hosts often cannot resolve.
+    If `names` is empty, the only device is the one from which this host reaches the host `toward`: Gloo's default,
+    the address of this host's name, often cannot be reached from other hosts.
     """
     make = dist.ProcessGroupGloo
     if names:

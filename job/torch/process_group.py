@@ -343,7 +343,7 @@ def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Convert a call's arguments, possibly in torch's short forms, to a list of tensors and options of class `kind`.
+    """Return a call's arguments, possibly in torch's short forms, as a list of tensors and options of class `kind`.
 
     options: an options object, or the value of its field `second`; more: further fields by name
     """

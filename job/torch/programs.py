@@ -40,7 +40,7 @@ _OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """One call of a collective.
+    """A torch collective call in the form that a program run needs.
 
     collective:     name of the collective, as in tables
     root:           root of a broadcast or reduce, else None
@@ -60,7 +60,7 @@ class ProgramCall:
 
     @property
     def tensors(self) -> list[Any]:
-        """All tensors of the caller that a run reads or writes."""
+        """Return all tensors of the caller that the run reads or writes."""
         lists = [result if isinstance(result, list) else [result] for result in self.results]
         return [self.source, self.target, *(tensor for tensors in lists for tensor in tensors)]
 
@@ -75,13 +75,13 @@ def reduce_operation(operation: Any) -> ReduceOp | None:
 
 
 def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> ProgramCall:
-    """Return the call for an allreduce or a broadcast on `tensor`."""
+    """Return the `ProgramCall` for an in-place allreduce or broadcast of `tensor`."""
     whole = tensor.detach().contiguous()
     return ProgramCall(collective, root, whole, whole, operation, [tensor], _copy_back(tensor, whole))
 
 
 def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> ProgramCall:
-    """Return the call for a reduce. `tensor` keeps its values on all ranks but the root."""
+    """Return the `ProgramCall` for a reduce. `tensor` changes only on the root."""
     whole = tensor.detach().contiguous()
     target = whole if is_root else torch.empty_like(whole)
     return ProgramCall(
@@ -90,7 +90,7 @@ def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool)
 
 
 def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> ProgramCall:
-    """Return the call for a collective with separate input and output."""
+    """Return the `ProgramCall` for a collective with separate input and output."""
     whole = output.detach()
     target = whole if whole.is_contiguous() else torch.empty_like(whole, memory_format=torch.contiguous_format)
     return ProgramCall(
@@ -99,7 +99,7 @@ def into(collective: str, output: Any, source: Any, operation: ReduceOp | None =
 
 
 def gather_list(outputs: Sequence[Any], source: Any) -> ProgramCall:
-    """Return the call for an allgather into a list of tensors with equal sizes."""
+    """Return the `ProgramCall` for an allgather into a list of tensors with equal sizes."""
     target = source.new_empty(len(outputs) * source.numel())
 
     def finish() -> None:
@@ -110,7 +110,7 @@ def gather_list(outputs: Sequence[Any], source: Any) -> ProgramCall:
 
 
 def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None) -> ProgramCall:
-    """Return the call for a reduce_scatter from a list of tensors with equal sizes."""
+    """Return the `ProgramCall` for a reduce_scatter from a list of tensors with equal sizes."""
     source = torch.cat([each.detach().reshape(-1) for each in sources])
     return into("reduce_scatter", output, source, operation)
 
@@ -125,7 +125,7 @@ def size_of(tensor: Any) -> int:
 def padded(
     collective: str, source: Any, sizes: Sequence[int], outputs: Sequence[Any], results: Any, largest: int
 ) -> ProgramCall:
-    """Return a call on shards of `largest` elements, which start with the caller's elements and end with padding.
+    """Return the `ProgramCall` for shards that are padded to `largest` elements each.
 
     sizes:   number of elements of each shard; shards are consecutive in `source`
     outputs: tensors for the received shards, by rank
@@ -158,7 +158,7 @@ Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 @dataclass(slots=True)
 class GroupPrograms:
-    """Runs a table's programs for one group.
+    """Runs a table's programs for the collective calls of one group.
 
     loaded:  the current table
     strict:  whether to refuse calls that no entry covers
@@ -185,8 +185,8 @@ class GroupPrograms:
         make: Callable[[], ProgramCall],
         options: Any,
     ) -> ProgramWork | None:
-        """Start the program for a call and return its work. Return None, after counting the reason, if the library must
-        handle the call.
+        """Start the program for a collective call and return its `Work`. If the library must handle the call, count the
+        reason and return None.
 
         All ranks call this for every collective, in the same order.
 

@@ -113,8 +113,8 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
 
 @cache
 def report_at_end(where: str | None) -> Callable[[], None]:
-    """Return a function that writes this process's report if it has changed since the last call. The report is also
-    written at the end of the process.
+    """Return a function that writes this process's report if it has changed. The report is also written when the
+    process ends.
 
     where: a file, `-` for a line on stderr, None to write nothing
     """

@@ -30,7 +30,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """This process as a member of a group.
+    """Describes this process as a member of a process group: its rank, the other members and their common store.
 
     members: ranks of the job in the group; rank: position of this process in `members`
     store:   torch store that only this group uses
@@ -48,7 +48,7 @@ class GroupMember:
 
 
 class PeriodicThread:
-    """Calls `turn` every `period_s` until it returns False, `close` is called, or the main thread has ended.
+    """Calls `turn` every `period_s` seconds until it returns False, `close` is called, or the main thread has ended.
 
     Python waits for the thread at exit. A pool thread would not work, because Python waits for pools before the main
     thread has ended.
@@ -220,7 +220,7 @@ class TableReload:
         return {"keep": errors[0]} if errors else {"switch_at": max(message["hold"] for message in messages)}
 
     def _fail(self, text: str) -> None:
-        """Make all calls that wait for a decision fail, now or later. Does nothing if no call has to wait."""
+        """Make all current and later calls that wait for the decision fail. Does nothing if no call has to wait."""
         with self._changed:
             if self.hold != _NEVER and self._switch is None:
                 self._failure = text

@@ -74,7 +74,7 @@ class EngineTransport(GroupEngine):
 
 
 class DeviceTransport:
-    """Runs plans as kernels. name: device type; by: see Transport; plans: the group's plans"""
+    """Runs a group's plans as GPU kernels. name: device type; by: see Transport; plans: the group's plans"""
 
     is_connected = True
 
@@ -105,7 +105,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Print to stderr if a kernel timed out and `run` has not raised this. The last tensor frees the memory."""
+        """Print an error to stderr if a kernel timed out and no `run` reported it. The last tensor frees the memory."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -118,7 +118,7 @@ class DeviceTransport:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A tuning table as one group runs it: its entries for this group, and the transports for its programs.
+    """A tuning table that a group has loaded: its entries for this group, and the transports that run its programs.
 
     digest:     digest of the table, empty without a table
     entries:    the table's entries for this group; None without a table
@@ -169,7 +169,7 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 
 
 class StreamOrder:
-    """Orders one run relative to other work on an accelerator's streams; does nothing for CPU memory.
+    """Makes a run and other work on an accelerator's streams wait for each other; does nothing for CPU memory.
 
     The caller's thread creates it, the thread that runs the program uses `on_stream`, and waiting threads use `join`.
     """
@@ -209,12 +209,12 @@ class StreamOrder:
             yield
 
     def end(self) -> None:
-        """Record that the whole run is enqueued, before waiting threads are notified."""
+        """Record that the complete run is enqueued. Call this before notifying waiting threads."""
         if self._stream is not None:
             self._done = self._stream.record_event()
 
     def join(self) -> None:
-        """Have the current stream wait for the run, which must have been enqueued."""
+        """Make the current stream wait for the run. Call this only after the run was enqueued."""
         if self._done is not None and self._module is not None:
             self._module.current_stream(self.device).wait_event(self._done)
 
@@ -233,7 +233,7 @@ _COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
 
 
 class BatchedTransport:
-    """Runs programs for `rank` of `group`, a torch process group that nobody else uses at the same time.
+    """Runs programs for `rank` with batched sends and receives of `group`, a torch process group for this purpose only.
 
     Not thread-safe: one run at a time, in the same order on all ranks.
     """

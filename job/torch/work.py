@@ -13,13 +13,13 @@ from chorale.job.torch.transport import StreamOrder
 
 
 class ProgramWork(dist.Work):  # type: ignore[misc]
-    """One run of a program. Its future holds the output tensors.
+    """The `Work` that torch returns to the caller for one run of a program. Its future holds the output tensors.
 
-    On an accelerator the work is done once it is enqueued: `wait` returns, and the caller's stream waits.
+    On an accelerator, `wait` returns once the run is enqueued, and makes the caller's stream wait for the run.
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
-        """Create the `Work` of one run. `order` orders the run relative to other work on an accelerator's streams."""
+        """Create the `Work`. results: value of the future; order: see `StreamOrder`, None for CPU memory"""
         super().__init__()
         self._results = results
         self._order = order
@@ -73,7 +73,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
 
 
 class SeveralWorks(dist.Work):  # type: ignore[misc]
-    """Combines `works` into one, for coalesced calls."""
+    """Combines several `Work` objects into one, for coalesced calls."""
 
     def __init__(self, works: Sequence[Any], results: Any) -> None:
         super().__init__()
