@@ -1,4 +1,4 @@
-"""The interfaces of runners and of a campaign's workers: requests, measurements and failures as values."""
+"""Defines the interfaces of runners and of a campaign's workers, and the requests and results that they exchange."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from chorale.synth.topology.topology import Topology
 
 
 class StepSpan(NamedTuple):
-    """Times of step `step` of thread block `block` on `rank`, in seconds since the common start.
+    """Records when a thread block of a rank executed one step of a program, in seconds since the common start.
 
+    block:   number of the thread block
     part:    number of the part of a chunk, if chunks are cut into parts (then blocks run their steps once per part)
     ready_s: when the block had reached the step and all its waits were satisfied
     start_s: when its first byte moved; 0 if none did
@@ -35,7 +36,7 @@ class StepSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """When to stop measuring a program at sizes at which it is clearly slower than the best earlier program.
+    """Says when to stop measuring a program: at sizes at which it is clearly slower than the best earlier program.
 
     Times are compared as ratios to the fastest of the `references`, which are measured along with the program.
 
@@ -101,7 +102,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """How a program was generated and how its runtime is configured, which its instructions do not show.
+    """Records how a program was generated and how its runtime is configured, which its instructions do not show.
 
     k:            trees per root; None if there are none or the number is unknown
     instances:    copies of the schedule, each on its own channels
@@ -158,7 +159,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class SizeMeasurement:
-    """Seconds of each repetition of one program at one size.
+    """The times of all repetitions of one program at one size, in seconds.
 
     size_bytes: measured size: `requested_bytes` rounded up so that all programs can divide it into chunks
     correct:    whether every element was correct; None if results were not checked, as in some recorded runs
@@ -175,7 +176,7 @@ class SizeMeasurement:
 
     @property
     def iqr_s(self) -> float:
-        """Interquartile range (Q3 - Q1) in seconds."""
+        """Return the interquartile range (Q3 - Q1) in seconds."""
         first, third = np.percentile(self.times_s, [25, 75])
         return float(third - first)
 
@@ -186,7 +187,7 @@ class SizeMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A runner's results: name of a program or library algorithm -> one entry per size, in the request's order.
+    """A runner's results. results: program or library algorithm -> one entry per size, in the request's order.
 
     traces: name of a program -> for each size the steps of all ranks in the repetition with the median time, if the
             request asked for traces and the runner can record them
@@ -204,7 +205,7 @@ StuckInstruction = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why there is no measurement. `message` is one line for users; `rank` is the rank at fault, if it is known.
+    """Says why a request has no measurement. `message` is one line for users; `rank` is the rank at fault, if known.
 
     blocked: after a timeout, (rank, block, instruction) of every block known to be stuck
     """
@@ -220,7 +221,7 @@ Outcome = Measurement | RunFailure
 
 
 class Runner(Protocol):
-    """Executes programs on some machine. Contract, checked by `tests/conformance/runner_kit.py`:
+    """Executes programs on some machine and times them. `tests/conformance/runner_kit.py` checks this contract:
 
     `submit` returns within `timeout_s` plus a small grace, whatever happens, and never raises because of a
     program or a rank: their errors become a RunFailure. A failed run leaves nothing behind, and the next
@@ -268,7 +269,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion(Generic[Value]):
-    """Result of a build or a measurement by a worker.
+    """The result of a worker's build or measurement, and the time that it took.
 
     value:   the result, or a failure as a value
     seconds: time that a worker was busy
@@ -279,7 +280,7 @@ class Completion(Generic[Value]):
 
 
 class Workers(Protocol):
-    """Builds several programs in parallel, and at the same time measures programs in the order of the requests.
+    """Builds several programs in parallel; at the same time, measures programs in the order of the requests.
 
     Every future gets a completion, even if workers die: failures are values (BuildFailure, RunFailure).
     Not thread-safe.

@@ -1,4 +1,4 @@
-"""What every runner declares: its options, the target of its programs, its capabilities and its requirements."""
+"""Defines what every runner declares: its options, the target of its programs, its capabilities, its requirements."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Capabilities of a runner, and other properties on which the rest of Chorale depends.
+    """Describes what a runner can do, and other properties on which the rest of Chorale depends.
 
     times:         source of its times
     protocols, buffers: whether the wire protocol and the connections' buffers affect times
@@ -84,7 +84,7 @@ class MeasurerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Whether requests to a service may set an option that takes free text. Without an `Exposure`, they may not.
+    """Says whether requests to a service may set an option that takes free text. Without an `Exposure`, they may not.
 
     from_requests: False for options that act on the service's machine, such as paths, commands, variables and hosts:
                    only the service's own settings may set them. True for names, for example of a recorded schedule.
@@ -112,8 +112,7 @@ class RunnerConfig(BaseModel, ABC):
     not_compared: options that do not affect measured times
     preconditions: `chorale doctor` checks that must pass, in the order in which to fix them
 
-    An option that takes text, a path or a mapping has an `Exposure`, which says whether requests to a service may set
-    it.
+    An option that takes text, a path or a mapping has an `Exposure`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -149,13 +148,13 @@ class RunnerConfig(BaseModel, ABC):
         return self
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return the resources that the runner's process occupies on its node during its lifetime."""
+        """Return the resources of a cluster node that the runner's process occupies while it exists."""
         node = request.node
         return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
-        """Return the algorithms that represent the library in comparisons: its own choice, or several, of which the
-        fastest counts.
+        """Return the algorithms that represent the library in comparisons: its own choice, or several algorithms, the
+        fastest of which counts.
 
         Returns () if the runner has no library; the baseline is then programs with MPI's algorithms.
         """
@@ -168,7 +167,7 @@ class RunnerConfig(BaseModel, ABC):
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
-        """Raise InvalidInput if the options, the requested nodes and the number of ranks do not match."""
+        """Raise InvalidInput if the requested nodes do not match the runner's options and the number of ranks."""
 
     def conditions(self) -> dict[str, Any]:
         """Return the options that affect measured times and differ from their defaults: name -> value."""
@@ -184,7 +183,7 @@ class RunnerConfig(BaseModel, ABC):
 
 
 class FabricConfig(RunnerConfig, ABC):
-    """Options of runners whose ranks run on a fabric, on a cluster, or together on this machine."""
+    """Base of the options of runners whose ranks run on a fabric, on a cluster, or together on this machine."""
 
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Name of the fabric; by default the one for the topology."

@@ -1,4 +1,4 @@
-"""Element types and test data: integers that are exact in every type and reveal misplaced elements."""
+"""Defines element types, and test data: integers that are exact in every type and reveal misplaced elements."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,14 +24,13 @@ UNTOUCHED = -1
 
 @dataclass(frozen=True, slots=True)
 class DataPattern:
-    """Test data. Rank r's value at position x of the vector is base(x) + weight(r) * slope(x); values depend on `run`.
+    """Generates test data: rank r's value at position x of the vector is base(x) + weight(r) * slope(x).
 
     No value and no sum over ranks exceeds `exact_limit`. This holds for up to MAX_RANKS ranks, fewer for small element
     types (see `ElementType.max_ranks`).
 
     base and slope are hashes of (x, run); weights are distinct random numbers. So data from a wrong position, rank or
-    run are detected. The sum over ranks has a closed form, so one rank checks its result in O(elements), independent of
-    the number of ranks.
+    run are detected. The sum over ranks has a closed form, so a rank can check its result in O(elements).
     """
 
     ranks: int
@@ -41,17 +40,17 @@ class DataPattern:
 
     @property
     def offset(self) -> int:
-        """Number that is added to positions before hashing, so that data depend on run and seed."""
+        """Return the number that is added to positions before hashing, which makes data depend on run and seed."""
         return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
 
     @property
     def bases(self) -> int:
-        """base(x) is at least 0 and below this number."""
+        """Return the upper limit of base(x): base(x) is at least 0 and below this number."""
         return self.exact_limit // self.ranks // 2
 
     @property
     def slopes(self) -> int:
-        """slope(x) is at least 1 and below this number."""
+        """Return the upper limit of slope(x): slope(x) is at least 1 and below this number."""
         return max(1, self.bases // self._weight_limit())
 
     def weights(self) -> NDArray[np.int64]:
@@ -135,7 +134,7 @@ def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """An element type and the test data that it can represent.
+    """An element type, and limits for test data of this type.
 
     dtype:       NumPy type
     exact_limit: integers up to this are represented exactly; sums over all ranks stay below it

@@ -1,4 +1,4 @@
-"""The interface of a source of link reports, for programs that watch the links of a network."""
+"""Defines the interface of sources that report the state of a network's links: rate and traffic."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class NoReports(Unavailable):
 
 
 class LinkSource(Protocol):
-    """Reports on the links of one network of ranks. Use it from one thread only.
+    """Reports the state of the links between the ranks of one network. Use it from one thread only.
 
     A source may report links periodically, or only when they change. A link's latest report is valid until the next
     one. Plans are only computed after the first report.

@@ -1,4 +1,4 @@
-"""Properties of the programs in a request, which are programs of instructions or plans of one-sided operations."""
+"""Computes properties of programs for runners: equal parts, connections, and the links that messages use."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -62,7 +62,7 @@ def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
 
 
 class ConnectionPaths:
-    """The links that messages use: the direct link, or else a fixed shortest path through other nodes.
+    """Finds the links that messages use: the direct link, or else a fixed shortest path through other nodes.
 
     Channel c takes the parallel link with index c modulo the number of parallel links. If there are several shortest
     paths, source, destination and channel determine the choice, so that traffic spreads without randomness.

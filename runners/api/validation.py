@@ -1,4 +1,4 @@
-"""Checks whether a request can run, before anything is started: rules for all runners, and the free memory."""
+"""Checks whether a runner can run a request, before anything is started."""
 
 from collections.abc import Callable, Iterator
 

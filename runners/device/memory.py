@@ -55,7 +55,7 @@ _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"
 
 @dataclass(frozen=True, slots=True)
 class KernelKind:
-    """Compile-time options of a kernel.
+    """The compile-time options of a kernel.
 
     generation: GPU generation: 90 means sm_90
     checks:     whether the kernel checks memory offsets again at run time
@@ -186,7 +186,7 @@ Exchange = Callable[[list[str]], list[list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class SymmetricBuffer:
-    """Memory that all ranks of a group can access; each rank has a part of equal size.
+    """Memory that all ranks of a group can access. Each rank has one part; all parts have the same size.
 
     own:        this rank's part, a tensor of bytes
     bases:      address of each rank's part

@@ -42,7 +42,7 @@ RequestedPlan = tuple[ExecutionPlan, int]
 
 @dataclass(slots=True)
 class _Placed:
-    """A plan and its part of the memory.
+    """A plan that was loaded into a part of this rank's memory.
 
     shape:   the plan's buffers; most: size in bytes of the largest piece (see `PlanBuffers`) that fits
     first:   offset in bytes of the plan's part of the memory; region: layout of that part
@@ -63,7 +63,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A call that can be launched repeatedly. tensors: kept alive, because `binding` contains their addresses"""
+    """A prepared kernel launch, which can be repeated. tensors: kept alive, because `binding` has their addresses"""
 
     arithmetic: Arithmetic
     binding: Any
@@ -85,8 +85,8 @@ class _Home:
 
 
 class GroupPlans:
-    """One rank's plans for a group. All ranks make the same calls in the same order. A call's tensors must be at the
-    same offsets in symmetric buffers on all ranks, or outside symmetric buffers on all ranks.
+    """Runs a group's plans on one rank, as kernels. All ranks make the same calls in the same order. A call's tensors
+    must be at the same offsets in symmetric buffers on all ranks, or outside symmetric buffers on all ranks.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class GroupPlans:
 
 
 class _Sizes:
-    """How a vector is cut into shards and pieces. shard, padded: elements of a shard without and with padding"""
+    """Computes how a vector is cut into shards and pieces. shard, padded: elements per shard without, with padding"""
 
     def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
         shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1

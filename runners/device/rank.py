@@ -31,7 +31,7 @@ _LIMIT = timedelta(seconds=60)
 
 
 class DeviceParts:
-    """The plans and library calls that one rank measures, with the methods of `RankParts`.
+    """Runs and times one rank's plans and library calls; has the methods of `RankParts`.
 
     seconds: mean time per call in the last run; blocked: the blocks that timed out, and what each waited for
     """
@@ -107,7 +107,7 @@ class DeviceParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return one line that describes the first wrong element of the checked call, or None if all are right."""
+        """Return a line that describes the first wrong element of the checked call, or None if all are right."""
         if self._current is None:
             return None
         _, memory, checked, _ = self._current

@@ -31,7 +31,7 @@ KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem", VLLM)
 
 
 class DeviceRanks(StreamRanks):
-    """The processes of all ranks, on this machine."""
+    """Starts and controls the rank processes of the device runner, all on this machine."""
 
     def __init__(self, ranks: int, options: Sequence[str], deadline: float) -> None:
         """Start the processes. options: their last command-line arguments, see `rank.main`"""

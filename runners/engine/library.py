@@ -1,4 +1,4 @@
-"""The engine's library, built at first use, loaded with ctypes and wrapped in a class.
+"""Wraps the engine, a C++ library that is built at first use and loaded with ctypes, in a class.
 
 native/chorale_engine.h defines the interface. Calls release Python's global interpreter lock.
 """
@@ -61,7 +61,7 @@ _LIBRARY = "libchorale_engine.so"
 
 
 class Status(IntEnum):
-    """Result of a call; see native/chorale_engine.h."""
+    """The engine's result codes; see native/chorale_engine.h."""
 
     OK = 0
     INVALID = 1
@@ -113,7 +113,7 @@ class EngineError(Exception):
 
 
 class StepTime(ctypes.Structure):
-    """Times of an instruction in nanoseconds of CLOCK_MONOTONIC.
+    """Records when an instruction ran, in nanoseconds of CLOCK_MONOTONIC.
 
     ready_ns: when all waits were satisfied; start_ns: when the first byte moved (0 if none did); end_ns: when it
               finished
@@ -146,7 +146,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """When an execution ended on this rank, in ns of CLOCK_MONOTONIC, and the times of its steps if recorded."""
+    """Records when a program's execution ended on this rank, in ns of CLOCK_MONOTONIC, and the times of its steps."""
 
     end_ns: int
     steps: tuple[StepTime, ...] = ()
@@ -154,7 +154,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The arguments of one execution.
+    """The arguments of `Engine.execute`: which program to run, on which data and with which limits.
 
     elements: number of elements in the whole vector, such as an allgather's output or a reduce-scatter's input
     parts:    number of parts into which chunks are cut; blocks run their instructions once per part
@@ -176,7 +176,7 @@ class Work:
 
 
 class Engine:
-    """One rank's engine. Only one thread may use it; native/chorale_engine.h has the contract."""
+    """Executes one rank's programs. Use it from one thread only; native/chorale_engine.h has the contract."""
 
     def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
         self._library = load_library(library or engine_library())
@@ -329,7 +329,7 @@ MPI_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", "
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """How to choose the network devices that other ranks use to reach this one; see `links_for` in native/devices.hpp.
+    """Says how to choose the network devices through which others reach this rank; see `links_for` in devices.hpp.
 
     chosen: device names; variables: environment variables, used if nothing is chosen; toward: host to reach
     """
@@ -351,8 +351,9 @@ def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
 
 
 def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
-    """Return each rank's address for the rank whose `listen` returned `said`: shared memory if possible, else TCP.
+    """Return the addresses at which one rank reaches all ranks: in shared memory if possible, else over TCP.
 
+    said:   what `listen` returned on that rank
     of_all: what `listen` returned on each rank
     """
     return [shared if network == said[0] else tcp for network, shared, tcp in of_all]

@@ -1,1 +1,1 @@
-"""Code shared by all runners that execute programs: the rank process, and measurement rounds."""
+"""Code that all runners with rank processes share: the process of a rank, and rounds of measurements."""

@@ -1,4 +1,4 @@
-"""One rank in a measurement: its parts of the programs, and its data, created before each run and checked after it."""
+"""The work of a rank process in a measurement: it creates data, runs its parts of the programs and checks results."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from chorale.synth.programs.program import QUEUE_DEPTH, AnyProgram, Buffer, Prog
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """A vector's layout on the ranks. chunks: number of chunks in the whole vector; in_place: whether the input and the
-    output share memory
+    """Describes how a collective's vector is laid out on the ranks. chunks: number of chunks in the whole vector;
+    in_place: whether input and output share memory
     """
 
     collective: Collective
@@ -58,7 +58,7 @@ class DataLayout:
 
 
 class RankMemory:
-    """A rank's data in one run. elements: length of the whole vector, a multiple of the number of chunks
+    """Holds a rank's data in one run. elements: length of the whole vector, a multiple of the number of chunks
 
     given: existing memory for input and output, which must overlap for an in-place run; None to allocate new memory
     """
@@ -119,7 +119,7 @@ def _difference(what: str, found: Vector, expected: Vector) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """One rank's part of a program, or of a library's collective.
+    """What one rank executes: its part of a program, or its call of a library's collective.
 
     layout: layout of the data
     words:  encoded program for the engine or the plan executor; empty for a library's collective
@@ -142,7 +142,7 @@ class RankPart:
 
     @staticmethod
     def of_library(collective: Collective, ranks: int) -> RankPart:
-        """Return the part of a library's collective, the same for all ranks. The call works out of place."""
+        """Return the part that calls the library's `collective` out of place; it is the same for all ranks."""
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class RankParts:
 
     @property
     def plans(self) -> list[tuple[bytes, PlanBuffers]]:
-        """(Encoded plan, layout of its memory) for each plan, in the order in which they were loaded."""
+        """Return (encoded plan, layout of its memory) for each plan, in the order in which they were loaded."""
         return [(part.words, part.plan) for part in self._parts if part.plan is not None]
 
     def load(self, documents: Iterable[Mapping[str, Any]]) -> None:
@@ -262,8 +262,8 @@ class RankParts:
 
     @property
     def steps(self) -> list[list[float]]:
-        """The recorded steps of the last run, each as block, step, part, and its ready, start and end time in seconds
-        since the common start.
+        """Return the recorded steps of the last run, each as block, step, part, and its ready, start and end time in
+        seconds since the common start.
         """
         times = () if self._execution is None else self._execution.steps
         ends = ((one, (one.ready_ns, one.start_ns, one.end_ns)) for one in times)
@@ -287,7 +287,7 @@ _MAX_BYTES = 2**30
 
 
 class FramedSocket:
-    """One end of a control socket that carries length-prefixed JSON. Received data are never executed as code.
+    """Sends and receives JSON documents, each preceded by its length, over a socket between a runner and a rank.
 
     `deadline` is a `time.monotonic()` time, after which calls raise TimeoutError.
     """
@@ -335,7 +335,7 @@ class FramedSocket:
 
 
 class RankWork(Protocol):
-    """The work that a rank does on the runner's commands; `RankParts` implements it."""
+    """Defines the work that a rank process does when the runner commands it; `RankParts` implements it."""
 
     @property
     def blocked(self) -> list[StuckInstruction]: ...
@@ -352,7 +352,7 @@ WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
 
 
 class SocketRank(Generic[WorkOfRank]):
-    """The process of one rank, controlled over a socket. Commands and their answers:
+    """Executes the runner's commands in the process of one rank. They arrive over a socket:
 
         prepare  program, size, and how to create the data           -> ready
         go       start time and time limit                           -> done, with the end time
@@ -361,7 +361,7 @@ class SocketRank(Generic[WorkOfRank]):
         status                                                       -> blocked, with what blocks waited for
         clock                                                        -> time of the monotonic clock
 
-    The process ends when `control` is closed. If a run failed because of another rank, only that rank answers.
+    The process ends when `control` is closed. If a run fails because of another rank, this rank does not answer.
     """
 
     def __init__(
@@ -408,7 +408,7 @@ class SocketRank(Generic[WorkOfRank]):
 
 
 def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:
-    """Do `work` and report errors to the runner, then end this process without running libraries' clean-up code."""
+    """Call `work`, report errors to the runner, and end this process without running libraries' clean-up code."""
     code = 1
     try:
         work()

@@ -38,7 +38,7 @@ _SHOWN_BLOCKS = 8
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
-    """Ends a measurement; becomes the RunFailure of the request. blocked: see `RunFailure`"""
+    """Raised to end a measurement; it becomes the request's RunFailure. blocked: see `RunFailure`"""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ def run_failure_of(
 
 
 class RankGroup(Protocol):
-    """The processes of all ranks. A failure raises RunStopped; its message contains `doing`, which says what the ranks
-    were doing.
+    """Controls the processes of all ranks. On a failure, methods raise RunStopped with a message that contains `doing`,
+    the description of what the ranks were doing.
     """
 
     @property
@@ -103,7 +103,7 @@ class RankGroup(Protocol):
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the ranks, on their hosts."""
+        """Return the process ids of the ranks, on their hosts."""
         ...
 
     def close(self, gracefully: bool = True) -> None:
@@ -291,7 +291,7 @@ class LiveRunner(ABC, Generic[Group]):
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the ranks; empty when none are running."""
+        """Return the process ids of the ranks; empty when none are running."""
         return [] if self._group is None else list(self._group.pids)
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ class LiveRunner(ABC, Generic[Group]):
         self.close()
 
     def _group_for(self, key: object, start: Callable[[], Group]) -> Group:
-        """Return the existing processes if they were started for `key`; otherwise replace them with new ones."""
+        """Return the existing processes if they were started for `key`; otherwise end them and start new ones."""
         if self._group is None or self._group_key != key:
             self._end(gracefully=True)
             self._group, self._group_key = start(), key
@@ -322,7 +322,7 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Runs the programs and library algorithms of `request` on `group`, numbered from 0, programs first.
+    """Measures the programs and library algorithms of `request` on `group`, numbered from 0, programs first.
 
     library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it is
                       not the same as for the programs
@@ -406,8 +406,8 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 def on_switch_processes(request: RunRequest) -> RunRequest:
     """Return `request`, with switches replaced by ranks (processes) if one of its programs uses switches.
 
-    Programs that only use ranks then run on the same network, with idle switch processes. Raises InvalidInput if such a
-    program does not work in place.
+    Programs that do not use switches then run on the same network, with idle switch processes. Raises InvalidInput if
+    such a program does not work in place.
     """
     switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
     if not switches:

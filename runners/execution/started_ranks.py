@@ -1,4 +1,4 @@
-"""Ranks that are started one by one or by a launcher: how rank and runner connect to each other."""
+"""Controls rank processes that are started one by one or by a launcher, and connect to the runner over a socket."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
 
 
 class StartedRanks(SocketRanks):
-    """The processes of all ranks. Each first sends a hello: its rank, process id and clock; see `hellos`.
+    """Connects to all rank processes and controls them. hellos: each rank's first message, with rank, pid and clock
 
     address: this process's address for ranks on other machines; if empty, all ranks are on this machine and connect
              through a Unix socket
@@ -95,7 +95,7 @@ class StartedRanks(SocketRanks):
 
     @property
     def hosts(self) -> dict[int, RankHost]:
-        """The host of each rank, as the ranks report them."""
+        """Return the host that each rank reports."""
         return {rank: RankHost.of_words(self.hellos[rank]["host"]) for rank in self.ranks}
 
     def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
@@ -125,7 +125,7 @@ class StartedRanks(SocketRanks):
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return the failure kind for a rank that ended with the message `reason`."""
+        """Return the kind of failure if a rank ended with the message `reason`."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:
@@ -169,7 +169,7 @@ class StartedRanks(SocketRanks):
 
 
 class StreamRanks(StartedRanks):
-    """Ranks that time several consecutive calls themselves, with their device stream's clock."""
+    """Controls ranks that time several consecutive calls themselves, with their device stream's clock."""
 
     def timed_start(self, deadline: float, doing: str) -> float:
         """Start the prepared calls; return the slowest rank's mean time per call."""

@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed, on tensors. Importing this module takes seconds, because it imports torch."""
+"""Runs collectives of torch.distributed. Importing this module takes seconds, because it imports torch."""
 
 import os
 from datetime import timedelta

@@ -62,7 +62,7 @@ _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a 
 
 
 class NamespaceHolder:
-    """A process that keeps a fabric's namespaces alive until `close` or the end of this process, unless it is detached.
+    """Keeps a fabric's namespaces alive with a process, which ends with `close` or with this process unless detached.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
@@ -422,7 +422,7 @@ def _end_wire(pid: int, holder_pid: int) -> None:
 
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
-    """Check that there is no fabric `name`, and keep this user's other commands from creating it during the block.
+    """Check that there is no fabric `name`, and keep other commands of this user from creating one during the block.
 
     The lock is an abstract socket: the kernel releases it when its owner ends.
     """

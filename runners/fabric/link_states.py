@@ -1,4 +1,4 @@
-"""Link states of an emulated fabric, as the kernel reports them in each node: up or down, rate (tbf), bytes carried.
+"""Reads the state of an emulated fabric's links from the kernel: up or down, rate (of the tbf queue), bytes carried.
 
 `python -m chorale.runners.fabric.link_states` runs as a process, which enters the nodes' networks. The process reads a
 line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
@@ -36,9 +36,9 @@ _TCA_KIND, _TCA_OPTIONS, _TBF_PARAMETERS = 1, 2, 1
 
 
 class KernelLinks:
-    """A source of reports on the links between neighbouring ranks in `fabric`; see `LinkSource`.
+    """Reports the state of the links between neighbouring ranks in `fabric`; implements `LinkSource`.
 
-    Links to switches are left out, because reports are about links between ranks.
+    Links to switches are left out, because a `LinkSource` reports links between ranks only.
 
     period_s: interval at which the state of all links is read
     """
@@ -107,7 +107,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Sockets that were opened in one node's network namespace and stay there when the process enters the next one."""
+    """Queries one node's network devices over sockets, which stay in its namespace when the process leaves it."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

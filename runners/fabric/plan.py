@@ -61,7 +61,7 @@ class Cable:
 
     @property
     def arcs(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Both directions of the cable as (from node, to node)."""
+        """Return both directions of the cable as (from node, to node)."""
         return self.nodes, self.nodes[::-1]
 
 

@@ -1,4 +1,4 @@
-"""A fabric's self-test. The fabric is refused if its links do not reach their rates when all links are busy.
+"""Tests a new fabric, which is refused if its links do not reach their rates when all links are busy.
 
 `python -m chorale.runners.fabric.self_test` is one process that acts for all ranks and times exchanges between them
 over plain TCP: it opens sockets in all nodes' networks. It reads JSON: `ranks` (namespaces and address of each),

@@ -1,4 +1,4 @@
-"""The process of one rank, and the launcher: a process without threads that starts and ends the network and the ranks.
+"""The program of a rank process, and of the launcher: a process without threads that starts and ends all others.
 
 The runner starts the launcher with `python -m`, because a process with threads must not fork. The launcher reads its
 task from its control socket, reports every child that dies, and kills and reaps all children when that socket closes,
@@ -25,7 +25,7 @@ from chorale.synth.collective import Collective, CollectiveName
 
 
 class LocalRank(SocketRank[RankParts]):
-    """One rank of the local runner. Commands in addition to those of every rank:
+    """Executes the local runner's commands in the process of one rank; `SocketRank` has the commands of all runners.
 
     listen   address at which to listen for other ranks              -> listening, with the address for them
     gloo     file and network device for Gloo's collectives          -> joined

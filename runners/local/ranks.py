@@ -1,4 +1,4 @@
-"""The launcher, the emulated network and the ranks: start them, load programs, send commands, end them."""
+"""Starts, controls and ends the processes of the local runner: the launcher, the emulated network and the ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class NetworkControl:
-    """The runner's end of the network's control socket. Closing it ends the network.
+    """Sends commands to the process that emulates the network. That process ends when this object is closed.
 
     Raises RunStopped if the network has ended or `deadline` (of `time.monotonic()`) passes.
     """
@@ -113,7 +113,7 @@ def native_code() -> tuple[Path, Path]:
 
 
 class LocalRanks(SocketRanks):
-    """One launcher and one process per rank of `topology`, until `close` or the end of this process.
+    """Starts and controls a process per rank of `topology`, and their launcher. All end with `close` or this process.
 
     There is also a process that emulates the network, unless ranks in `placement` reach one another without it.
     uses_gloo: whether `load` may request Gloo's collectives
@@ -262,7 +262,7 @@ EMULATED = "emulated"
 
 @dataclass(frozen=True, slots=True)
 class RankLocations:
-    """Where ranks run.
+    """Says where ranks run: in the processes' current namespaces, in a fabric's, or behind an emulated network.
 
     listen:     address at which each rank's engine listens; empty if all connect through an emulated network
     namespaces: files of the namespaces that each rank enters, user namespace first; empty to stay in the current ones

@@ -67,7 +67,7 @@ _METHOD = "engines in lock step of 32 KiB"  # part of the key, because other met
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A link rate, and the efficiency of busy links at this rate: ideal time / measured time, or None if not probed."""
+    """A link rate, and the efficiency of busy links at this rate (ideal time / measured time); None if not probed."""
 
     link_mbps: float
     efficiency: float | None
@@ -132,7 +132,7 @@ def _probe_ranks(nodes: int, links: int) -> Iterator[_Probe]:
 
 
 def _climb(probe: _Probe) -> LinkRate:
-    """Raise the rate as long as the machine keeps up, or lower it until it does; return the final rate."""
+    """Raise the link rate as long as the machine keeps up, or lower it until it does; return the final rate."""
     start = RATES_MBPS.index(FIRST_RATE_MBPS)
     rate, efficiency = FIRST_RATE_MBPS, probe.efficiency(FIRST_RATE_MBPS)
     if efficiency >= MIN_EFFICIENCY:
@@ -210,7 +210,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return Gloo, which has every collective; () with emulated links, because Gloo would bypass them."""
+        """Return Gloo, which supports every collective; () with emulated links, because Gloo would bypass them."""
         return () if self._where in (None, EMULATED) else LIBRARY_ALGORITHMS
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:

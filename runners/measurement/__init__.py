@@ -1,1 +1,1 @@
-"""Measurements with any runner: how many repetitions are needed, and how their times are analysed."""
+"""Analyses times that any runner has measured, and provides what measurements need: clocks, locks, private files."""

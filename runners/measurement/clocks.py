@@ -1,4 +1,4 @@
-"""Offsets between the monotonic clocks of processes, with an error bound that holds for any message delays.
+"""Measures offsets between the clocks of processes, with an error bound that holds for any message delays.
 
 `clock_identity` recognizes processes that read the same clock, so that no offset has to be measured for them.
 """
@@ -19,7 +19,7 @@ _RESOLUTION_S = 1e-9  # readings are rounded to this
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """Times of one query: sent and answered (local clock), and what the remote clock showed in between."""
+    """The times of one query: sent and answered on the local clock, and what the remote clock showed in between."""
 
     sent_s: float
     remote_s: float
@@ -27,7 +27,7 @@ class ClockSample:
 
     @property
     def delay_s(self) -> float:
-        """Total travel time of the query and its answer."""
+        """Return the total travel time of the query and its answer."""
         return self.returned_s - self.sent_s
 
 

@@ -1,4 +1,4 @@
-"""Checks measured times against what the links allow; confidence intervals for medians of repeated measurements."""
+"""Checks measured times against what the links allow, and computes confidence intervals for medians."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ MOST_EFFICIENCY = 1.01
 
 @dataclass(frozen=True, slots=True)
 class LinkLimit:
-    """Lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
+    """A lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
     Derived from a proven bound for the links, including switches that add and multicast if the network has them;
     it does not include latencies and headers.

@@ -1,4 +1,4 @@
-"""This machine: facts that affect measurements (never its name), locks between processes, and the probe cache."""
+"""Provides facts about this machine that affect measurements, locks between processes, and the probe cache."""
 
 import fcntl
 import json

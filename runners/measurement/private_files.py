@@ -1,4 +1,4 @@
-"""Private files and folders, which only this user may write, because they contain code, locks or secrets."""
+"""Creates and checks files and folders that only this user may write: they contain code, locks or secrets."""
 
 import grp
 import logging

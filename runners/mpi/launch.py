@@ -49,7 +49,7 @@ OPEN_MPI = "Open MPI"
 
 @dataclass(frozen=True, slots=True)
 class MpichLauncher:
-    """Builds options (all except the number of ranks) for MPICH's launcher Hydra, or for a launcher derived from it.
+    """Builds command-line options (except the number of ranks) for MPICH's launcher Hydra and its derivatives.
 
     version:            version of this MPI; empty if it is unknown
     fabric_environment: environment variables that make messages use only a fabric's links
@@ -136,7 +136,7 @@ def mpi_launcher(mpiexec: str) -> MpichLauncher:
 
 @dataclass(frozen=True, slots=True)
 class RankHosts:
-    """Hosts in the form that mpiexec expects, and each rank's host if it is known before the start.
+    """The hosts of an MPI job as mpiexec expects them, and each rank's host if it is known before the start.
 
     names:    a comma-separated list, with `:COUNT` for hosts with several ranks; None to let the launcher find them
     expected: each rank's host; empty if the launcher decides
@@ -202,7 +202,7 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 
 @dataclass(frozen=True, slots=True)
 class MpiLaunch:
-    """A command that starts the ranks.
+    """A command that starts the ranks of an MPI job.
 
     environment: additional environment variables
     script:      content of the file that the command names as `SCRIPT`; empty if there is none

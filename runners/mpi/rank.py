@@ -1,4 +1,4 @@
-"""The process of one rank in an MPI job. On command it runs programs and MPI's own calls with real data."""
+"""The program of a rank process in an MPI job: it runs programs and MPI's own collectives with real data."""
 
 import secrets
 import sys
@@ -43,7 +43,7 @@ def _bytes(vector: Vector) -> list[Any]:
 
 
 class MpiRank(SocketRank[RankParts]):
-    """One rank of the mpi runner. The command `load` contains its part of every program."""
+    """Executes the mpi runner's commands in the process of one rank; `load` brings its part of every program."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None

@@ -24,7 +24,7 @@ _DIED = re.compile(rb"^chorale: rank (-?\d+) ended with code (\d+)$", re.MULTILI
 
 
 class MpiRanks(StartedRanks):
-    """The ranks of one MPI job, which serves one request after another.
+    """Starts and controls the ranks of one MPI job, which serves one request after another.
 
     transport: (`mpi` or `tcp`, network device for `tcp`)
     """

@@ -1,4 +1,4 @@
-"""Sizes, command lines and environment variables for the test programs that a job launches on GPUs."""
+"""Computes sizes, command lines and environment variables for the test programs that a job launches on GPUs."""
 
 import math
 import os
@@ -153,7 +153,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Where and how to run a program; by default, on one node with a GPU for each rank.
+    """Says where and how a job runs a program; by default, on one node with a GPU for each rank.
 
     sizes_bytes:    sizes of the whole vector, as the test programs count them
     dtype:          element type, see `DTYPES`

@@ -16,7 +16,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class MscclConfig(GpuRanksConfig):
-    """How the msccl runner reaches its GPUs; docs/guide/gpus.md describes what a cluster needs."""
+    """Options of the msccl runner; docs/guide/gpus.md describes what a cluster needs."""
 
     name: ClassVar[str] = "msccl"
     summary: ClassVar[str] = "GPUs with a runtime for MSCCL XML"

@@ -1,4 +1,4 @@
-"""A job's files: everything that a GPU cluster needs to run a program, with a README, in one folder."""
+"""Writes a job's files: everything that a GPU cluster needs to run a program, with a README, in one folder."""
 
 import re
 import shlex

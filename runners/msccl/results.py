@@ -18,7 +18,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A row's results for one placement: out of place or in place.
+    """The part of a table row with the results for one placement: out of place or in place.
 
     time_us:    None if it was not measured
     wrong:      number of wrong elements; None if unknown
@@ -162,7 +162,7 @@ _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
 
 def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> str | None:
-    """Return what in the logs of a launch shows that the program did not run, or None if they show that it ran.
+    """Return a line that says why a launch's logs do not show that the program ran, or None if they show it.
 
     logs:  log of each process, with the subsystems of `runtime`
     calls: minimum number of calls that the program must have executed on each rank

@@ -1,4 +1,4 @@
-"""NCCL's C interface through ctypes: communicators with their own settings, and collectives. RCCL's is the same."""
+"""Calls NCCL, or RCCL with the same C interface, through ctypes: communicators with settings, and collectives."""
 
 import ctypes
 import os
@@ -114,7 +114,7 @@ def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
 
 
 class Nccl:
-    """The loaded NCCL or RCCL library. version: major and minor version; is_rccl: whether it is RCCL"""
+    """Calls a loaded NCCL or RCCL library. version: major and minor version; is_rccl: whether it is RCCL"""
 
     def __init__(self, path: str) -> None:
         try:
@@ -225,7 +225,7 @@ class Nccl:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Collect the sends and receives in the block and start them together at its end."""
+        """Collect all sends and receives in the `with` block, and start them together at its end."""
         self._do("GroupStart")
         try:
             yield

@@ -112,7 +112,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
 
 
 class NcclConfig(GpuRanksConfig):
-    """How the nccl runner reaches GPUs and their library; see the first part of docs/guide/gpus.md."""
+    """Options of the nccl runner: GPUs, library and timing; see the first part of docs/guide/gpus.md."""
 
     name: ClassVar[str] = "nccl"
     summary: ClassVar[str] = "stock NCCL or RCCL: its own settings, and programs as sends and receives"

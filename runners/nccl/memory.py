@@ -1,4 +1,4 @@
-"""Memory for a rank's vectors, and operations that do not need the library: copies, sums and timing.
+"""Provides memory for a rank's vectors, and operations that do not need NCCL: copies, sums and timing.
 
 On a GPU these are functions of the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
 memory is for libraries that replace NCCL on machines without a GPU.
@@ -21,7 +21,7 @@ _POLL_S = 0.0002
 
 
 class HostDevice:
-    """CPU memory. Vectors are identified by address; all calls are complete when they return.
+    """Provides vectors in CPU memory, identified by address. All calls are complete when they return.
 
     stream: stream of all calls; adds: whether the device can add vectors
     """
@@ -86,7 +86,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """GPU number `index`, with the methods of `HostDevice`. prefix: of the runtime's function names, cuda or hip"""
+    """Has the methods of `HostDevice` for GPU `index`. prefix: prefix of the runtime's functions, cuda or hip"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix

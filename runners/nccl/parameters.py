@@ -1,4 +1,4 @@
-"""Parameters of NCCL and RCCL: the versions that have them, and how to set them.
+"""Defines parameters of NCCL and RCCL: the versions that have them, and how to set them.
 
 A setting reaches a call in one of three ways: a tuner plug-in row, a communicator's configuration, or an environment
 variable, which the library reads once per process. `docs/reference/nccl-parameters.md` names the sources.
@@ -29,7 +29,7 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 @dataclass(frozen=True, slots=True)
 class NcclAlgorithm:
-    """An algorithm of the library. name: name in tuner files; since: first NCCL version that has it
+    """An algorithm of NCCL or RCCL. name: name in tuner files; since: first NCCL version that has it
 
     collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
     """
@@ -80,7 +80,7 @@ MOST_CTAS, MOST_CTAS_OF_RCCL = 64, 256
 
 
 def is_library_method(method: str) -> bool:
-    """Return whether a campaign method is one of the library's algorithms."""
+    """Return whether `method`, the name of a campaign's method, is one of the library's algorithms."""
     return method.startswith(PREFIX)
 
 

@@ -1,5 +1,5 @@
-"""The process of one rank of the nccl runner. The library's collectives run on a communicator with their settings;
-programs run as rounds of sends and receives on a communicator without settings."""
+"""The program of a rank process of the nccl runner. The library's collectives run on a communicator with their
+settings; programs run as rounds of sends and receives on a communicator without settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """One rank's part of a program or library call to measure: a program's `rounds`, or a call with `settings`.
+    """What one rank measures: its part of a program (`rounds`), or its call of the library with `settings`.
 
     program:   text of a program that the library executes itself
     variables: environment variables that the process needs from its start, in addition to those for `settings`
@@ -60,8 +60,8 @@ class NcclPart:
 
     @property
     def process(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The program's text and the environment variables. The library reads both only once per process, so parts
-        that differ in them need separate processes."""
+        """Return the program's text and the environment variables. The library reads both only once per process, so
+        parts that differ in them need separate processes."""
         return self.program, tuple(sorted({**process_variables(self.settings), **dict(self.variables)}.items()))
 
     @property
@@ -84,7 +84,7 @@ class NcclPart:
 
 
 class NcclParts:
-    """The programs and library calls that one rank measures, with the methods of `RankParts`.
+    """Runs and times one rank's programs and library calls; has the methods of `RankParts`.
 
     Each setting has its own communicator, which is kept for later requests.
 
@@ -234,7 +234,7 @@ class NcclParts:
 
 
 class NcclRank(SocketRank[NcclParts]):
-    """One rank of the nccl runner. Commands in addition to those of every rank:
+    """Executes the nccl runner's commands in the process of one rank; `SocketRank` has the commands of all runners.
 
     ids    number of new communicators             -> their ids (rank 0 only)
     load   the parts and the ids                   -> loaded

@@ -53,8 +53,8 @@ HostsOf = Callable[[], tuple[Sequence[Host], str]]
 
 
 class NcclRanks(StreamRanks):
-    """The processes of all ranks, started with the environment variables that some settings need, with or without
-    logging.
+    """Starts and controls one set of rank processes, which have the environment variables that some settings need and
+    log or do not log.
 
     hosts:     function that returns the hosts of ranks that this process starts one by one
     joined:    settings, as text, that already have a communicator
@@ -84,7 +84,7 @@ class NcclRanks(StreamRanks):
 
     @property
     def facts(self) -> Facts:
-        """Facts that affect times, as the ranks report them."""
+        """Return facts that affect times, as the ranks report them."""
         return {"library": f"{'RCCL' if self.is_rccl else 'NCCL'} {self.hellos[0]['version']}"}
 
     def load(self, parts: Sequence[Sequence[NcclPart]], deadline: float) -> None:
@@ -176,7 +176,7 @@ class NcclGroups:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the ranks that ran last."""
+        """Return the process ids of the ranks that ran last."""
         return [] if self._current is None else self._current.pids
 
     def ranks_for(self, part: NcclPart, logs: bool = False) -> NcclRanks:
@@ -345,7 +345,7 @@ class NcclRunner(GpuRunner[NcclConfig]):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Make one logged call with each setting at each size. Raises RunStopped unless the log shows its use."""
+        """Make a logged call with each setting at each size. Raises RunStopped unless the log shows it was used."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]

@@ -1,4 +1,4 @@
-"""The process of one rank of the oneccl runner. oneCCL's point-to-point calls transport the engine's messages."""
+"""The program of a rank process of the oneccl runner. oneCCL's point-to-point calls carry the engine's messages."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class OneCcl:
-    """The library built from native/oneccl.cpp. address: address of its C struct chorale_messages, set by `join`"""
+    """Calls oneCCL through the library native/oneccl.cpp. address: its C struct chorale_messages, set by `join`"""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -69,7 +69,7 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """One rank of the oneccl runner. The command `load` contains its parts and the store for joining other ranks."""
+    """Executes the oneccl runner's commands in one rank; `load` brings its parts and the store for joining others."""
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
         self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl

@@ -37,7 +37,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """Every rank's host, and facts that affect measurements there.
+    """Says on which host each rank runs, with facts about the hosts that affect measurements.
 
     address: this process's address for ranks on other machines; empty if all are on this machine
     """
@@ -96,7 +96,7 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 
 
 class OneCclRanks(StartedRanks):
-    """A process per rank for one request only, because oneCCL reads its environment variables once per process.
+    """Starts one process per rank for each request, because oneCCL reads its environment variables once per process.
 
     argv:        command that starts a rank, without the arguments that differ between ranks
     files:       files for each process's working folder

@@ -1,4 +1,4 @@
-"""One rank's plans: their encoding, their executor, and the ranks' memory, which is a file that all ranks map.
+"""Encodes and executes one rank's plans on CPUs. The ranks' memory is a file that all ranks map.
 
 `chorale.synth.programs.plans.moves`, which the plan checker also uses, lists the data that an operation moves.
 """
@@ -260,7 +260,7 @@ def check_words(library: ctypes.CDLL, words: array[int], rank: int, ranks: int) 
 
 
 def execute_plan(library: ctypes.CDLL, call: BoundPlan, limit_s: float, not_before_ns: int) -> int:
-    """Participate in one call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError if it ends too late."""
+    """Run this rank's part of a call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError if it ends too late."""
     call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
     end_ns = ctypes.c_int64()
     status = library.chorale_plan_call(call.binding.ctypes.data, 0, not_before_ns, ctypes.byref(end_ns))
@@ -337,7 +337,7 @@ class PlanBuffers:
 
     @property
     def cells(self) -> int:
-        """Largest total number of pieces in a rank's input, output and scratch."""
+        """Return the largest total number of pieces in a rank's input, output and scratch."""
         return max(layout.cells for layout in self.layouts) * self.pieces_of_a_chunk
 
     def to_json(self) -> list[Any]:
@@ -351,7 +351,7 @@ class PlanBuffers:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A plan in use, with views of this rank's input and output in the shared memory."""
+    """A plan that is ready to run, with views of this rank's input and output in the shared memory."""
 
     bound: BoundPlan
     input: Vector
@@ -360,7 +360,7 @@ class _Context:
 
 
 class RankPlans:
-    """Plans that are loaded on one rank. All ranks make the same calls in the same order.
+    """Loads and executes plans on one rank. All ranks make the same calls in the same order.
 
     Scratch, signals, packets and semaphores keep their contents between calls of the same size.
 
@@ -394,7 +394,7 @@ class RankPlans:
         return context.input, context.output
 
     def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
-        """Participate in a call; return its end, see `execute_plan`."""
+        """Run this rank's part of a call; return its end, see `execute_plan`."""
         assert self._library is not None
         return execute_plan(self._library, self._contexts[plan].bound, limit_s, not_before_ns)
 
@@ -404,7 +404,7 @@ class RankPlans:
         self._size, self._used_bytes = (0, ""), 0
 
     def _bound(self, plan: int, elements: int, dtype: np.dtype[Any]) -> _Context:
-        """Map memory that no other plan uses and set this rank's part to its initial state."""
+        """Map new memory for a plan and set this rank's part of it to its initial state."""
         words, part = self._parts[plan]
         piece_bytes = elements // part.pieces * dtype.itemsize
         region = RankRegion.of(WordsHead.of(words), self._ranks, part.cells, part.packets, piece_bytes)

@@ -1,4 +1,4 @@
-"""Interfaces for starting processes on hosts, their implementation for this machine, and processes' memory."""
+"""Starts processes on hosts (interfaces, and their implementation for this machine), and limits their memory."""
 
 from __future__ import annotations
 

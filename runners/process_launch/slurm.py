@@ -1,6 +1,6 @@
-"""Command lines that start a process for each GPU (mpirun, mpiexec and srun), checks of ranks' hosts, and Slurm.
+"""Builds command lines that start a process per GPU (mpirun, mpiexec, srun), and checks on which hosts ranks run.
 
-From inside a Slurm job: finds the job's nodes, and starts launchers and ends the steps that they create.
+Inside a Slurm job, it also finds the job's nodes, starts launchers, and ends the steps that they create.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detached Ray actors: found by name, restarted when they or their node die, outliving this process."""
+"""Starts and finds detached Ray actors, which outlive this process and are restarted when they or their node die."""
 
 from __future__ import annotations
 

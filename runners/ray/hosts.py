@@ -1,4 +1,4 @@
-"""Hosts on the nodes of a Ray cluster: an actor on each node starts processes there and can hold its GPUs."""
+"""Starts processes on the nodes of a Ray cluster, through an actor on each node that can reserve its GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ANSWER_LIMIT_S = 60.0
 
 
 class RayHosts:
-    """Hosts on nodes of the cluster that RAY_ADDRESS names or to which this process is connected.
+    """Provides a `Host` for each rank, on nodes of the cluster at RAY_ADDRESS or of this process's current cluster.
 
     Without `needs`, each of `ranks` ranks has its own node: the one with the rank's resource (see `RANK_RESOURCE`). If
     no node has such a resource, the nodes are numbered in the order of their addresses.
@@ -136,7 +136,7 @@ class RayProcessHandle:
 
 
 class HostProcesses:
-    """The actor on a node that starts processes there; the processes end with the actor."""
+    """Starts processes on a node, inside an actor. The processes end with the actor."""
 
     def __init__(self, address: str) -> None:
         self._host = LocalHost(address)

@@ -1,4 +1,4 @@
-"""Limits for the HTTP server's connections, so that clients without a token cannot block it for others."""
+"""Limits the HTTP server's connections, so that clients without a token cannot block it for others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED_S = 1.0
 
 
 class IdleConnections:
-    """Connections on which the server waits for the client, longest wait first.
+    """Keeps a list of the connections on which the server waits for the client, longest wait first.
 
     The client has not sent a complete request yet, is between two requests, or is not reading its answer. If there
     are too many such connections, the one that has waited longest is closed. Normal clients send their request within
@@ -52,7 +52,7 @@ class IdleConnections:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A uvicorn connection with time limits for its client. idle: the server's idle connections"""
+    """A uvicorn HTTP connection with time limits for its client. idle: the server's idle connections"""
 
     def __init__(self, *arguments: Any, idle: IdleConnections, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -21,7 +21,7 @@ Computation = Callable[[Any, Progress], Any]
 
 
 class TaskFailureKind(StrEnum):
-    """Why a computation has no result."""
+    """The reasons why a computation has no result."""
 
     REFUSED = "refused"  # a ChoraleError: the request cannot be fulfilled
     CRASH = "crash"  # a bug, or every worker died
@@ -31,7 +31,7 @@ class TaskFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskFailure:
-    """A computation that ended without a result. `error` is the exception, None if it was cancelled."""
+    """Says why a computation ended without a result. `error` is its exception, None if it was cancelled."""
 
     kind: TaskFailureKind
     error: BaseException | None = None
@@ -91,7 +91,7 @@ class RayTaskBackend:
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Memory of the largest node in bytes, an upper limit for every task."""
+        """Return the memory of the largest node in bytes, which is an upper limit for every task."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
 

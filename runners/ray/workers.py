@@ -68,7 +68,7 @@ class _Measurer:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A request that is waiting or being executed. deadline_s: set when the request is sent to a worker"""
+    """A build or measurement that waits or is being executed. deadline_s: set when it is sent to a worker"""
 
     request: Any
     limit_s: float

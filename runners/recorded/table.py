@@ -1,4 +1,4 @@
-"""Looks up recorded runs by configuration, and draws repetitions from them.
+"""Looks up recorded runs by their configuration, and draws random repetitions from them.
 
 A recorded time is the mean of many calls in one launch, and most configurations were launched only once. But launches
 of schedules that did not support out-of-place calls timed the library instead. So the library was measured in many
@@ -49,7 +49,7 @@ class ScheduleOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RecordedConfiguration:
-    """All settings of recorded runs except the size.
+    """The settings that a group of recorded runs share: all except the size.
 
     buffer_bytes: size of each connection's buffer; None for the runtime's default
     in_place:     whether input and output shared memory
@@ -246,7 +246,7 @@ class RecordedTable:
 
     @property
     def fabrics(self) -> tuple[str, ...]:
-        """Names of all fabrics with measurements, in the table's order."""
+        """Return the names of all fabrics with measurements, in the table's order."""
         return tuple(dict.fromkeys(configuration.origin.fabric for configuration in self._runs))
 
     def collectives(self, fabric: str) -> tuple[str, ...]:

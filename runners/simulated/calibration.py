@@ -1,4 +1,4 @@
-"""Calibration: find the latency, overhead and bandwidth that explain a runner's measurements.
+"""Finds the latency, overhead and bandwidth that explain a runner's measurements (calibration).
 
 Source: full paper on direct-connect topologies, appendix A.2, which fits the cost of steps and of bandwidth in two
 separate regressions. Here, both are terms in one regression, together with a rank's cost of handling a message.
@@ -31,7 +31,7 @@ _BYTE_A_SECOND = Fraction(8, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class TimeTerms:
-    """Terms of a program's time, independent of the machine.
+    """The numbers that determine a program's time on any machine; a calibration finds the factor of each.
 
     chain:      length of the longest chain of messages that wait for one another; it multiplies alpha
     messages:   largest number of messages that one rank sends and receives

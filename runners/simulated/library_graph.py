@@ -1,4 +1,4 @@
-"""The model of a network that NCCL and RCCL build, and the channels that their graph search finds in it.
+"""Models networks as NCCL and RCCL do, and finds the channels that their graph search would find.
 
 A channel is a ring or a tree with the same rate on every link. The search tries a list of rates and takes the one at
 which all channels together carry the most (NCCL 2.28.3, src/graph/search.cc). For boxes with an NVSwitch, this module
@@ -77,7 +77,7 @@ _WORTH_TRYING = 0.49
 
 @dataclass(frozen=True, slots=True)
 class LibraryGraph:
-    """Parallel rings or trees that the search found, all with the same rates. intra, inter: a channel's rate in GB/s
+    """Rings or trees that the search found, all with the same rates. intra, inter: a channel's rate in GB/s
     inside a box and between boxes
     """
 
@@ -87,7 +87,7 @@ class LibraryGraph:
 
     @property
     def total(self) -> float:
-        """Total rate of all channels inside a box in GB/s."""
+        """Return the total rate of all channels inside a box in GB/s."""
         return self.channels * self.intra
 
 
@@ -115,7 +115,7 @@ class LibraryFabric:
 
     @property
     def box_ranks(self) -> int:
-        """Ranks per box: ranks divided by boxes, rounded down. The library uses this even if boxes differ."""
+        """Return ranks / boxes, rounded down: the ranks per box that the library assumes even if boxes differ."""
         return max(1, self.ranks // self.boxes)
 
     def ring_graph(self) -> LibraryGraph:
@@ -289,7 +289,7 @@ def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
-    """Return the switch to which most ranks of a box have a link, ignoring CPUs and PCIe switches; None if missing."""
+    """Return the switch to which most ranks of a box have a link, or None. CPUs and PCIe switches do not count."""
     links, count = topology.links, topology.compute_count
     ends: dict[int, set[int]] = {}
     for src, dst in zip(links.src.tolist(), links.dst.tolist(), strict=True):

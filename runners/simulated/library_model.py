@@ -1,4 +1,4 @@
-"""Times of a library's own algorithms on a network, from its published model: the baseline of every comparison.
+"""Computes the times of a library's own algorithms from its published model, as the baseline of comparisons.
 
 NCCL and RCCL: latencies and rates come from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3, RCCL 2.27), the
 channels from `chorale.runners.simulated.library_graph`. RCCL's corrections by size are omitted, because they affect the
@@ -314,7 +314,7 @@ MAX_MPI_RANKS = 512
 
 
 def unit_bytes_per_s(topology: Topology) -> Fraction:
-    """Return bytes per second of bandwidth 1; 1 if the unit is links."""
+    """Return how many bytes per second a bandwidth of 1 means; 1 if bandwidths are in links."""
     return Fraction(1) if topology.bandwidth_unit == "link" else NetworkModel().unit_bytes_per_s(topology)
 
 

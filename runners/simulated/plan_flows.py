@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class PlanPrices:
-    """Latencies in seconds, in addition to the time of bytes on the links.
+    """The latencies of a plan's operations in seconds, in addition to the time of bytes on the links.
 
     packets, port_packets: until the receiver sees packets that threads or a port have written
     put:                   until chunks written by threads have arrived
@@ -79,7 +79,7 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
 
 
 class PlanMessages:
-    """The messages of `plan` on `topology`.
+    """Finds the messages that the operations of `plan` send on `topology`.
 
     A group of ranks uses a switch that supports the operation if all have links to and from it: the switch reads
     each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that rank.
@@ -257,7 +257,7 @@ class PlanFlows:
 
     @property
     def _arrival(self) -> int:
-        """Number of the first message's arrival event; the other messages' arrivals follow."""
+        """Return the number of the first message's arrival event; the other messages' arrivals follow."""
         return int(self._first[-1]) + len(self.puts) + len(self._told)
 
     def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:

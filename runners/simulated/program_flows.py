@@ -19,7 +19,7 @@ Seconds = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramTrace:
-    """Columns with one entry per message, ordered by start time, sender and block.
+    """A table of a program's messages: columns with one entry per message, ordered by start time, sender and block.
 
     src, dst, channel: the message's connection
     block, step:       the sender's instruction; step counts from 0 within the block
@@ -129,7 +129,7 @@ class ProgramFlows:
         )  # fmt: skip
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Map connections to the gates of the instructions that send on it, and to those of receivers."""
+        """Map each connection to the gates of the instructions that send on it, and of those that receive from it."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):

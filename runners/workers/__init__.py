@@ -1,1 +1,1 @@
-"""A campaign's workers on one machine, and what each worker does."""
+"""Runs a campaign's workers on one machine: processes that build and measure candidates."""

@@ -1,4 +1,4 @@
-"""A campaign's workers on one machine, and the work of each process: build candidates and measure them."""
+"""Builds and measures a campaign's candidates in worker processes on one machine."""
 
 import time
 from collections import Counter

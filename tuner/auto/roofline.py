@@ -1,4 +1,4 @@
-"""Find this machine's fabric, and compare the rates of its library and of the best schedule with the proven limit."""
+"""Find this machine's fabric; compare the rates of its library and of the best schedule with the proven limit."""
 
 import math
 import os
@@ -46,7 +46,7 @@ _PATIENCE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredFabric:
-    """A network and its origin.
+    """The network that `chorale auto` examines, and how it was found.
 
     source: where the network comes from
     has_accelerators: whether its ranks are GPUs
@@ -192,7 +192,7 @@ _BY_BANDWIDTH = Options()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """Measured times of several schedules and, if the link rate is known, the shortest time that the links allow."""
+    """The measured times of several schedules and, if the link rate is known, the shortest time that links allow."""
 
     measurement: Measurement
     limit: LinkLimit | None

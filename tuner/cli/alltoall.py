@@ -1,4 +1,4 @@
-"""`chorale alltoall` and `groups`: best rate of an all-to-all, plans for given amounts, groups that share a fabric."""
+"""Commands `chorale alltoall` and `groups`: all-to-alls of equal or given sizes, and groups that share a fabric."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

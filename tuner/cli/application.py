@@ -1,4 +1,4 @@
-"""What all commands share: help, `--json`, one error for all missing arguments."""
+"""Base classes of all commands: they add help, `--json`, and one error for all missing arguments."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""`chorale auto` shows a fabric's limit and what to run next; `chorale demo` tunes an allreduce within a minute."""
+"""Commands `chorale auto` (a fabric's limit, and what to run next) and `chorale demo` (a campaign in a minute)."""
 
 from dataclasses import replace
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""`chorale doctor`: check what works on this machine, what is missing, and how to install it."""
+"""Command `chorale doctor`: check what works on this machine, what is missing, and how to install it."""
 
 import importlib.metadata
 import os
@@ -71,7 +71,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Check that `attempt`, which returns what it found, does not raise Unavailable. way_out: [that of the error]"""
+    """Call `attempt`, which returns what it found; the check fails if it raises Unavailable. way_out: see `Check`"""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:

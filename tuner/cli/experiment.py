@@ -1,4 +1,4 @@
-"""`chorale experiment` and `chorale bench`: experiments compared with published results, and our own benchmarks."""
+"""Commands `chorale experiment` (compare results with published ones) and `chorale bench` (run our benchmarks)."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""`chorale fabric` and `chorale watch`: emulated networks, and tuning tables that follow changes in a fabric."""
+"""Commands `chorale fabric` (emulated networks) and `chorale watch` (tuning tables that follow a fabric's changes)."""
 
 import json
 import signal
@@ -135,7 +135,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Return whether the process that carries the packets is running, and the rate in the self-test, in words."""
+    """Return text that says whether the process that carries packets is running, and the rate in the self-test."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.wire_pid} has ended; take the fabric down"
     efficiency = fabric.efficiency

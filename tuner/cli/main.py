@@ -1,4 +1,4 @@
-"""The `chorale` command: all commands by name, exit codes, and options that work everywhere.
+"""The program `chorale`: all its commands by name, its exit codes, and options that work for every command.
 
 The function of a command has the command's name, and its module is imported only when the command is used. A group of
 commands is a `CommandLine` called `NAME_app`.

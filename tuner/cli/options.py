@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and their output.
+"""Defines arguments and options that several commands share, and prints the commands' output.
 
 Results go to stdout, as text or as one JSON document; notices, progress and logs go to stderr.
 """
@@ -116,7 +116,7 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
 
 @contextmanager
 def status_line(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a text after `title`; it does nothing unless progress is shown."""
+    """Yield a function that shows a text after `title` on the terminal; it does nothing if progress is not shown."""
     if not is_watched():
         yield lambda _text: None
         return
@@ -126,7 +126,7 @@ def status_line(title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
-    """Yield a function that shows the name of a stage after `title`, if progress is shown, and returns a context."""
+    """Yield a function that shows the name of a stage after `title` and returns a context for the stage's work."""
     with status_line(title) as show:
 
         def observe(stage: str) -> AbstractContextManager[object]:

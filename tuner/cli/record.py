@@ -1,4 +1,4 @@
-"""`chorale record` and `chorale replay`: which collectives a job calls, and how well tuning works on recorded runs."""
+"""Commands `chorale record` (which collectives a job calls) and `chorale replay` (simulate tuning on recorded runs)."""
 
 import json
 import os

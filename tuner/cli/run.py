@@ -1,4 +1,4 @@
-"""`chorale run` and `chorale judge`: execute, check and time a program; judge measured times."""
+"""Commands `chorale run` (execute, check and time a program) and `chorale judge` (assess measured times)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,7 +190,7 @@ class RunReport:
 
     @property
     def crowded(self) -> str | None:
-        """Reason why the times are meaningless (more ranks than cores, on loopback), or None if they are meaningful."""
+        """Return why the times are meaningless (more ranks than cores, on loopback), or None if they are meaningful."""
         environment, ranks = self.measurement.environment, rank_count(self.program)
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:

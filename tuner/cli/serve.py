@@ -1,4 +1,4 @@
-"""`chorale serve` and `chorale token`: the HTTP service with its web page, and the tokens for calling it."""
+"""Commands `chorale serve` (the HTTP service with its web page) and `chorale token` (tokens for calling it)."""
 
 import re
 import time

@@ -1,6 +1,6 @@
-"""`chorale show` and `chorale compare`: how schedules and programs load a network, alone or side by side.
+"""Commands `chorale show` and `chorale compare`: how schedules and programs load a network, alone or side by side.
 
-`chorale simulate`, `training` and `record-training`: predicted durations of collectives and of training.
+Also `chorale simulate`, `training` and `record-training`: predicted durations of collectives and of training.
 """
 
 import json
@@ -81,7 +81,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time per byte on the busiest link; for a schedule, on each step's busiest link, summed over the steps."""
+        """Return the time per byte on the busiest link; for a schedule, on each step's busiest link, summed."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)

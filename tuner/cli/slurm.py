@@ -1,4 +1,4 @@
-"""`--slurm`: run a command as a Slurm job, wait for the job, or only write its script."""
+"""The option `--slurm`: run a command as a Slurm job, wait for the job, or only write its script."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`chorale synth`, `bound` and `failures`: schedules, lower bounds for collectives, and schedules for failures."""
+"""Commands `chorale synth` (design schedules), `bound` (lower bounds) and `failures` (schedules for failures)."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""`chorale table`: tuning tables for jobs, each in one file."""
+"""Commands `chorale table …`: write, show, check, merge, compare and export the tuning tables of jobs."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,6 +1,6 @@
-"""`chorale topology`: list the families, show a network or NCCL's channels on it, import a network from a file.
+"""Commands `chorale topology …`: list the families, show a network or NCCL's channels, import a network from a file.
 
-`chorale find`: the best topologies for a number of nodes and a degree.
+Also `chorale find`: the best topologies for a number of nodes and a degree.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
-"""`chorale tune`: run a campaign. `chorale campaign`, `best` and `ui`: list, pause, resume, show and repair campaigns,
-and fetch their results.
+"""Commands `chorale tune` (run a campaign), `campaign` (list, pause, resume, check, repair), `best` (fetch results)
+and `ui` (show campaigns in the browser).
 """
 
 import json

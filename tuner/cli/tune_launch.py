@@ -1,4 +1,4 @@
-"""Launches of `chorale tune`: run one here; start, watch or end one in a Ray cluster; write and print results."""
+"""Runs launches of `chorale tune` here; starts, watches or ends them in a Ray cluster; prints their results."""
 
 import math
 import os

@@ -1,5 +1,5 @@
-"""`chorale verify`, `lift`, `lower` and `export`: replay schedules, read programs back, lower schedules to programs,
-and write job folders for other machines, with programs, scripts, checklists and a manifest.
+"""Commands `chorale verify`, `lift`, `lower` and `export`: replay schedules, read programs back, lower schedules to
+programs, and write job folders for other machines, with programs, scripts, checklists and a manifest.
 """
 
 import hashlib

@@ -1,1 +1,1 @@
-"""The campaign file: its sections, how it is read, and the runner and workers that it requests."""
+"""Reads campaign files, and creates the runner and the workers that they request."""

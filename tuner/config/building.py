@@ -1,4 +1,4 @@
-"""Executors for synthesis tasks, used by commands and experiments."""
+"""Creates executors, which run synthesis tasks for commands and experiments: one by one, in processes or on Ray."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The campaign file: what to tune, on which network, with which search and budget; and the workers that it needs."""
+"""Defines the campaign file: what to tune, on which network, with which search, budget and workers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class SearchSection(campaign_values.Strict):
 
 
 class BudgetSection(campaign_values.Strict):
-    """When to stop: at the first limit that is reached, or when the search space is exhausted."""
+    """Limits of a launch. It stops at the first limit that is reached, or when the search space is exhausted."""
 
     trials: int = Field(default=25, ge=1, le=10**6)
     """Number of trials in the launch, including those before it was resumed."""
@@ -124,7 +124,7 @@ MOST_LAUNCHES = 1000
 
 
 class FinalSection(campaign_values.Strict):
-    """The final comparison of the best programs at each size."""
+    """Limits of the final comparison, which measures the best programs for each size again."""
 
     launches: int = Field(default=24, ge=1, le=MOST_LAUNCHES)
     """Maximum number of launches at each size; a comparison without proof by then is undecided. Each
@@ -136,7 +136,7 @@ class FinalSection(campaign_values.Strict):
 
 
 class TrackingSection(campaign_values.Strict):
-    """Where runs are recorded."""
+    """Settings of MLflow, where launches are recorded."""
 
     mlflow_uri: Annotated[campaign_values.Address | None, SERVER_ONLY] = None
     """MLflow server or database; default: MLFLOW_TRACKING_URI, or else SQLite in the data folder."""
@@ -149,7 +149,7 @@ class TrackingSection(campaign_values.Strict):
 
 
 class RegisterSection(campaign_values.Strict):
-    """How the best schedules are registered."""
+    """Settings for registering the best schedules in MLflow's model registry."""
 
     model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$")
     """First part of model names."""
@@ -236,12 +236,12 @@ class Campaign(campaign_values.Strict):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Names of the baselines in records; those of files have a hash. Raises InvalidInput if a file is missing."""
+        """Return the baselines' names in records; files' names contain a hash. Raises InvalidInput without a file."""
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
     def size_weights(self) -> dict[int, float]:
-        """The weight of each size in bytes; empty if all weigh the same."""
+        """Return size in bytes -> weight; empty if all sizes have the same weight."""
         return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
 
     @model_validator(mode="before")
@@ -273,10 +273,10 @@ def without_former_keys(document: Mapping[str, Any]) -> dict[str, Any]:
 def make_workers(
     campaign: Campaign, topology: Topology, home: Path, address: str | None = None
 ) -> Callable[[], Workers]:
-    """Return a function that starts the worker processes of a campaign.
+    """Return a function that starts the workers of a campaign.
 
-    They run on the Ray cluster at `address` or RAY_ADDRESS, or on the one that this process has joined. Otherwise they
-    are local processes; if the campaign requires node resources, a small Ray cluster is started on this machine.
+    Workers run on the Ray cluster at `address` or RAY_ADDRESS, or on the one that this process has joined. Without a
+    cluster, they are local processes, or actors of a small local Ray cluster if the campaign requires node resources.
     """
     section = campaign.runner
     make_runner = runner_factory(section, topology, home)

@@ -165,7 +165,7 @@ _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """Time that a recorded job spent in collectives, split into what campaigns (one per collective) cover and the rest.
+    """The time that a recorded job spent in collectives: in calls that campaigns can tune, and in all other calls.
 
     seconds: collective -> size in bytes -> time, for calls that campaigns cover
     left:    reason -> time, for calls that no campaign covers
@@ -201,7 +201,7 @@ class RecordedJob:
 
     @property
     def covered(self) -> float:
-        """Covered time as a fraction of the recorded time; 0 if no times were recorded."""
+        """Return the covered time as a fraction of the recorded time; 0 if no times were recorded."""
         total = self.covered_s + sum(self.left.values())
         return self.covered_s / total if total else 0.0
 

@@ -1,5 +1,5 @@
-"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may contain a password,
-program files that are used unchanged, and pydantic models of the section `runner`: where programs are measured.
+"""Parses the values of a campaign file: lists and ranges, names in common spellings, addresses that may contain a
+password, program files that are used unchanged, and the section `runner`, which says where programs are measured.
 """
 
 from __future__ import annotations

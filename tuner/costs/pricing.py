@@ -1,7 +1,7 @@
-"""Costs of messages on a network, from options or a calibration, and the traffic of collectives to simulate.
+"""Computes costs of messages on a network, from options or a calibration, and the traffic of collectives.
 
 A calibration file is the output of `chorale run --calibrate --json`; traffic comes from a schedule file or a method.
-Also: training iterations, from model profiles (docs/guide/training.md), and their times on several networks.
+Also computes times of training iterations on networks, from model profiles (docs/guide/training.md).
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ _LATENCIES = ("link_latency_us", "hop_us")
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Costs of messages: either a network model or a measured calibration; `settings` describes them in reports.
+    """Computes what messages cost, with a network model or a measured calibration; `settings` describes it in reports.
 
     stated: names of the settings that the user gave
     """
@@ -280,7 +280,7 @@ def goodput_row(size_bytes: int, time_s: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedTraffic:
-    """Traffic of a collective and the method that produced it; `schedule_id` is None if no schedule was built."""
+    """The traffic of a collective, and the method that produced it; `schedule_id` is None if no schedule was built."""
 
     traffic: Traffic
     method: str
@@ -363,7 +363,7 @@ _Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ProfiledLayer(Strict):
-    """A layer. Its times are either given, or computed from `forward_flops` and the profile's `flops_per_s`.
+    """A layer of a model. Its times are given, or computed from `forward_flops` and the profile's `flops_per_s`.
 
     parameters:     number of parameters that every rank holds and whose gradients are summed
     forward_flops:  operations for one sample
@@ -394,7 +394,7 @@ class Stage(Strict):
 
 
 class TrainingProfile(Strict):
-    """The work of training a model, as one rank sees it.
+    """Describes the work that training a model means for one rank.
 
     samples:     number of samples in the batch on each rank
     flops_per_s: operations per second in layers with `forward_flops`
@@ -474,7 +474,7 @@ _GAP = Fraction(1, 100)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingCosts:
-    """Times of collectives on one network, in seconds.
+    """Computes the times of a training iteration's collectives on one network, in seconds.
 
     unmodelled_s:  calibrated overhead of each allreduce that the network model omits; 0 without a calibration
     alltoall_rate: rate at which every rank sends to every other, relative to a link's rate; None without all-to-all

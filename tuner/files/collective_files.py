@@ -1,4 +1,4 @@
-"""Files that define custom collectives: YAML or JSON in the format chorale-collective/1."""
+"""Reads and writes files that define custom collectives: YAML or JSON in the format chorale-collective/1."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

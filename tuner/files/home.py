@@ -1,4 +1,4 @@
-"""The data folder, named by CHORALE_HOME (campaigns, results, artifacts), and how complete files are written.
+"""Finds the data folder (CHORALE_HOME: campaigns, results, artifacts) and its parts, and writes files.
 
 Whatever fails, a file has either its old or its new content, never a mixture.
 """
@@ -62,7 +62,7 @@ class Home:
 
     @property
     def campaigns(self) -> Path:
-        """Folder with one folder per campaign, each with one folder per launch."""
+        """Return the folder with one folder per campaign, each with one folder per launch."""
         return self.root / "campaigns"
 
     def campaign(self, name: str) -> Path:
@@ -78,32 +78,32 @@ class Home:
 
     @property
     def mlflow_uri(self) -> str:
-        """MLFLOW_TRACKING_URI if it is set, else a SQLite database in the data folder."""
+        """Return MLFLOW_TRACKING_URI if it is set, else the address of a SQLite database in the data folder."""
         return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.database}"
 
     @property
     def artifacts(self) -> Path:
-        """Artifacts of runs that are tracked in the local database."""
+        """Return the folder for artifacts of runs that are tracked in the local database."""
         return self.root / "artifacts"
 
     @property
     def best(self) -> Path:
-        """Schedules and programs fetched by `chorale best`."""
+        """Return the folder for schedules and programs fetched by `chorale best`."""
         return self.root / "best"
 
     @property
     def experiments(self) -> Path:
-        """Partial results of experiments, saved by `chorale experiment`."""
+        """Return the folder in which `chorale experiment` saves partial results."""
         return self.root / "experiments"
 
     @property
     def service(self) -> Path:
-        """Jobs, results and audit log of `chorale serve`."""
+        """Return the folder for jobs, results and audit log of `chorale serve`."""
         return self.root / "service"
 
     @property
     def database(self) -> Path:
-        """MLflow's database file, used unless a server or another database is named."""
+        """Return the path of MLflow's database file, used unless a server or another database is named."""
         return self.root / "mlflow.db"
 
     def create(self, folder: Path) -> Path:

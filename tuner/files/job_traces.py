@@ -98,7 +98,7 @@ def _unpickled(content: bytes) -> Any:
 
 
 class _SafeUnpickler(pickle.Unpickler):
-    """Loads only plain values, because a flight recorder writes nothing else and other pickles can run code."""
+    """Loads only plain values: a flight recorder writes nothing else, and other pickles can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it contains {module}.{name}, which is not a plain value")

@@ -42,7 +42,7 @@ class MachineOptions:
 
     @property
     def nic(self) -> Fraction | None:
-        """GB/s of every NIC."""
+        """Return the GB/s of every NIC."""
         if self.nic_gbps is None:
             return None
         bandwidth = parse_rational(self.nic_gbps, "--nic-gbps")
@@ -61,7 +61,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadNetwork:
-    """A network from a file. notes: remarks about it for the user"""
+    """A network that was read from a file. notes: remarks about the network for the user"""
 
     topology: Topology
     notes: tuple[str, ...] = field(default=())

@@ -21,7 +21,7 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule, 
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether, by name and content, `path` is a program or a plan rather than a schedule."""
+    """Return whether the file at `path` is a program or a plan rather than a schedule, by its name and content."""
     return Path(path).suffix.lower() == ".xml" or is_plan_file(path)
 
 

@@ -38,7 +38,7 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results of one collective in a file; fields that the file does not contain are None.
+    """The results for one collective in a file; fields that the file does not contain are None.
 
     tool:       nccl-tests, rccl-tests, OSU, IMB (Intel MPI Benchmarks) or chorale
     collective: Chorale's name for the collective

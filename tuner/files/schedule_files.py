@@ -1,4 +1,4 @@
-"""Topology specs, which may name files, and schedule files: .parquet for any size, .json for human readers."""
+"""Reads topology specs, which may name files, and reads and writes schedule files (.parquet, or .json for people)."""
 
 import json
 from pathlib import Path

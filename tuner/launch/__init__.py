@@ -1,1 +1,1 @@
-"""A campaign launch: the plan, the trial loop, the promotion gate and the result."""
+"""Runs launches of campaigns: plans them, tries candidates, compares the best ones, and registers the winners."""

@@ -1,4 +1,4 @@
-"""A launch that runs in a Ray cluster: it outlives the process that started it, and Ray restarts it if it dies."""
+"""Runs launches in a Ray cluster: they outlive the process that started them, and Ray restarts them if they die."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """Progress of a launch: `done` of at most `budget` trials, and `new_trials`, which the caller has not seen yet."""
+    """A launch's progress: `done` of at most `budget` trials, and `new_trials`, which the caller has not seen yet."""
 
     state: LaunchState
     budget: int
@@ -104,7 +104,7 @@ class DetachedLaunch:
         return self._report
 
     def stop(self) -> None:
-        """Ask the launch to end soon. Finished trials are kept, and the launch can be resumed."""
+        """Make the launch end soon. Finished trials are kept, and the launch can be resumed."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -153,7 +153,7 @@ class _Collector(LaunchProgress):
 
 
 class _Stoppable:
-    """Workers that raise KeyboardInterrupt when `stop` is set, because signals do not reach threads.
+    """Wraps workers so that they raise KeyboardInterrupt when `stop` is set, because signals do not reach threads.
 
     If the cluster's head no longer answers, the process ends immediately. The cluster restarts the launch on another
     node, and there it can only start once this process has unlocked the folder.

@@ -94,7 +94,7 @@ class FinalRound:
         return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
     def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
-        """For each size, return a contest (repeated comparison) of the trials that may be the fastest at this size."""
+        """Return for each size a contest (repeated comparison) of the trials that may be the fastest at this size."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
         # Contests are evaluated after FIRST_BATCH launches, and then each time the number of launches has doubled.

@@ -60,7 +60,7 @@ class RequestBuilder:
 
     @property
     def references(self) -> Mapping[str, str]:
-        """Mapping from each baseline's name in measurements to its name in the campaign and in records."""
+        """Return each baseline's name in measurements -> its name in the campaign and in records."""
         names = self.campaign.baseline_names
         return {name if name.startswith(base.LIBRARY) else f"baseline:{name}": name for name in names}
 
@@ -175,7 +175,7 @@ class BuiltTrial(PendingTrial):
 
 @dataclass(slots=True)
 class Overhead:
-    """Time that a process spends on a launch.
+    """Counts the time that a process spends on a launch.
 
     trials:      number of finished trials
     measuring_s: seconds that workers spent measuring trials
@@ -221,7 +221,7 @@ Listener = Callable[[TrialRecord], None]
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Clocks of a launch: `monotonic_s` measures durations, `unix_s` dates records."""
+    """The clocks of a launch: `monotonic_s` measures durations, `unix_s` gives the dates of records."""
 
     monotonic_s: Callable[[], float]
     unix_s: Callable[[], float]
@@ -437,7 +437,7 @@ class TrialLoop:
         return size_results(outcome, trial.trial_id, references, weights, self._controls.times_s)
 
     def _facts(self, trial: PendingTrial) -> tuple[str, int, Candidate, float, float]:
-        """Return the values of the fields with which every trial record begins, in the order of the fields."""
+        """Return the values of the fields that all trial records have in common, in the order of the fields."""
         seconds = self._clocks.monotonic_s() - trial.started_s
         return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
 

@@ -1,6 +1,6 @@
 """Prepare a launch: replace `auto` and `library` by names, read program files, and plan what a dry run shows.
 
-Also: what the search of a launch knows in advance, from earlier launches and recorded runs.
+Also compute prior knowledge for the search, from earlier launches and recorded runs.
 """
 
 import json

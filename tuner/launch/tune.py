@@ -1,8 +1,8 @@
-"""A complete launch: it searches, measures, judges and registers the best programs, and reports.
+"""Runs a complete launch: searches, measures, judges and registers the best programs, and reports.
 
 The promotion gate judges: the best program of a size class gets the alias (champion) if it is correct at a size that
-was not tuned, and faster than the version that has the alias. A baseline that nothing beats also goes through the gate,
-so that a champion that is now slower loses the alias.
+was not tuned, and faster than the version that has the alias. A baseline that nothing beats also goes through the
+gate: a champion that is slower than this baseline loses the alias.
 """
 
 import json
@@ -313,7 +313,7 @@ ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOutcome:
-    """Outcome of the measurements: how they ended, the best programs, and the promotion gate's verdicts on them."""
+    """The outcome of a launch's measurements: how they ended, the best programs, and the gate's verdicts on them."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None

@@ -1,4 +1,4 @@
-"""Pictures of networks, schedules, programs and campaigns; within `tuner`, only this package imports matplotlib.
+"""Draws networks, schedules, programs and campaigns; within `tuner`, only this package imports matplotlib.
 
 Matplotlib is optional and slow to import, so the functions below are imported when they are first used.
 """

@@ -1,4 +1,4 @@
-"""Charts: goodput, frontiers, training, and timelines of simulated programs."""
+"""Draws charts of goodput, frontiers, training, and timelines of simulated programs."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ _SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Plot the frontier of `findings` and other candidates into `path` (.png, .svg or .pdf); unreachable area in grey.
+    """Plot frontier and other candidates of `findings` into `path` (.png, .svg or .pdf); unreachable areas are grey.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """

@@ -1,4 +1,4 @@
-"""Place the nodes of networks in drawings; pictures that are drawn when they are shown."""
+"""Computes where drawings show the nodes of a network, and defines pictures that are drawn when they are shown."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The drawing as SVG text. Raises Unavailable if the extra `plot` is not installed."""
+        """Return the drawing as SVG text. Raises Unavailable if the extra `plot` is not installed."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "picture.svg"
             self._drawn(path)

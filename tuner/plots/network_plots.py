@@ -1,4 +1,4 @@
-"""Drawings of networks, and of schedules on them."""
+"""Draws networks, and schedules on networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CURVE_POINTS = 25
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """`count` links of equal bandwidth between two nodes: from src to dst only if `one_way`, else in each direction."""
+    """A line in a drawing: `count` links of equal bandwidth from src to dst and, unless `one_way`, as many back."""
 
     src: int
     dst: int

@@ -35,7 +35,7 @@ SLOW_SHARE, SLOW_FACTOR = 0.3, 1.2
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A kind of noise.
+    """The kind of random noise that is added to recorded times.
 
     none:        recorded times without noise
     lognormal:S  independent noise in every repetition; its logarithm has standard deviation S
@@ -305,7 +305,7 @@ class ReplayedCampaign:
 
 
 def mean_behind(behind: Floats) -> float:
-    """Return the geometric mean over all sizes of `behind`, the ratios to the best time."""
+    """Return the geometric mean over all sizes of `behind`, which contains ratios to the best time."""
     return float(np.exp(np.log(behind).mean()))
 
 

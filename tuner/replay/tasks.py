@@ -117,7 +117,7 @@ class GridTask:
 
     @property
     def best_s(self) -> Floats:
-        """The shortest recorded time at each size in seconds, including the library's."""
+        """Return the shortest recorded time at each size in seconds, including the library's."""
         return np.asarray(np.minimum(self.times_s.min(axis=0), self.library_s))
 
 

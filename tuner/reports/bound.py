@@ -1,4 +1,4 @@
-"""Reports on bounds for collectives, with proofs and assumptions, and on schedules for each single failure."""
+"""Creates reports on bounds for collectives (with proofs and assumptions) and on schedules for single failures."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,7 +87,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
 
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
-    """Return a document's key `assumptions`, or an empty mapping if the network was not read from a machine."""
+    """Return {"assumptions": …} for a document; {} if the network was not read from a machine."""
     return {"assumptions": [asdict(fact) for fact in topology.assumptions]} if topology.assumptions else {}
 
 
@@ -237,7 +237,7 @@ def _above(gap: Fraction) -> str:
 
 
 def _in_short(report: BoundReport) -> str:
-    """Return the bound in a sentence: the shortest time for 1 GiB, and the ranks between which the links limit it."""
+    """Return the bound in a sentence: the shortest time for 1 GiB, and the groups of ranks whose links limit it."""
     topology, bound = report.topology, report.bound
     if topology.bandwidth_unit in tables.BYTES_PER_S:
         seconds = bound.value * 2**30 / tables.BYTES_PER_S[topology.bandwidth_unit]
@@ -370,7 +370,7 @@ def plan_failures(
 
 
 def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str, Any]:
-    """Return the row for `failure` (None: without failures); time per byte and bound are in 1 / bandwidth_unit."""
+    """Return the row for `failure` (None: no failure); time per byte and bound are in 1 / bandwidth_unit."""
     started_s, topology = time.perf_counter(), request.topology
     row: dict[str, Any] = {
         "failure": str(failure) if failure else None,

@@ -1,4 +1,4 @@
-"""Reports for `chorale find`, and cable lists."""
+"""Creates the reports of `chorale find`, and reads and writes cable lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change", "from_rank"
 
 @dataclass(frozen=True, slots=True)
 class CableList:
-    """Existing cables.
+    """A list of existing cables.
 
     cables: the two hosts that each cable connects
     places: its port at both hosts and its patch panel, "" if unknown
@@ -125,7 +125,7 @@ _MAX_ALTERNATIVES = 4
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Existing cables, and the placement of each network's nodes on hosts that keeps the most of them.
+    """Finds for each network the placement of its nodes on hosts that keeps the most existing cables.
 
     present: existing cables; None if all cables are new
     most:    maximum number of cables to add; None for any number

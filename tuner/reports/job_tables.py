@@ -83,7 +83,7 @@ def table_row(
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The job ranks to which a table applies.
+    """The ranks of a job to which a table applies.
 
     ranks:   job ranks in the order of the program's ranks; None for all ranks in ascending order
     of_job:  number of the job's ranks; None for the number of the network's ranks

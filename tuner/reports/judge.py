@@ -35,7 +35,7 @@ MAX_BYTES = 2**26
 
 @dataclass(frozen=True, slots=True)
 class JudgedSize:
-    """The judgement of one measured size.
+    """How the measured time at one size compares with the bound and the library's model.
 
     bound_us:   lower bound on the time of any schedule, from bandwidth alone
     library_us: time predicted by the library's own model; None if there is no model
@@ -54,7 +54,7 @@ class JudgedSize:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Result of `judge`.
+    """The result of `judge`: a verdict, and details for each size.
 
     verdict:  conclusion in one sentence
     library:  name and version of the measured library

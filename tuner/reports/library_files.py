@@ -1,4 +1,4 @@
-"""Files for NCCL and RCCL tuner plug-ins, which select one of the library's own algorithms at each size.
+"""Writes files for NCCL and RCCL tuner plug-ins, which select one of the library's own algorithms at each size.
 
 A table entry corresponds to one of the library's algorithms in three cases: it consists of library settings; its
 program was made by a method that the library also has; or the library itself was the best, as a baseline

@@ -1,6 +1,6 @@
-"""Reports for `chorale synth` and the service: networks, and schedules compared with bounds and older schedules.
+"""Creates reports for `chorale synth` and the service: networks, and schedules compared with bounds and old schedules.
 
-For schedules and programs: cost, link loads, resources, predicted times, and time lost in lowering.
+The reports on schedules and programs contain cost, link loads, resources, predicted times, and time lost in lowering.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Tables and units for terminal output, the console that prints them, and `Result`, which every report returns."""
+"""Formats tables and units, prints them on the terminal, and defines `Result`, which every report returns."""
 
 import os
 import resource
@@ -142,7 +142,7 @@ _LABELS: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Stopwatch:
-    """A stopwatch with one total per named stage, in order of first use."""
+    """Measures the total time of each named stage, in the order in which stages are first used."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -261,7 +261,7 @@ class WordConsole(Console):
 
     @property  # type: ignore[misc]  # it is never set
     def size(self) -> ConsoleDimensions:
-        """The terminal's columns and lines. For a file or a pipe, the width is COLUMNS or else 80."""
+        """Return the terminal's columns and lines. For a file or a pipe, the width is COLUMNS or else 80."""
         if self.is_terminal:
             return super().size
         return ConsoleDimensions(int(os.environ.get("COLUMNS") or PIPED_COLUMNS), 25)

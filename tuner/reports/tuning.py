@@ -1,4 +1,4 @@
-"""Reports on a launch: the JSON document of `chorale tune`, and tables for the terminal."""
+"""Creates the reports on a launch: the JSON document of `chorale tune`, and tables for the terminal."""
 
 import math
 from collections import Counter

@@ -74,7 +74,7 @@ def distribution_of(values: Sequence[Value]) -> Distribution:
 
 
 def suggested_candidate(trial: Trial, space: SearchSpace, distributions: Mapping[str, Distribution]) -> Candidate:
-    """Ask `trial` for the method, then for the parameters that matter for it."""
+    """Return the candidate that `trial` suggests: its method, and the parameters that matter for this method."""
 
     def value(name: str) -> Any:
         distribution = distributions[name]
@@ -102,7 +102,7 @@ _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "sto
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """Objects that the caller plugs into a study. If an attribute is None, the campaign's setting is used.
+    """Optuna objects with which the caller replaces the campaign's own; None means the campaign's setting.
 
     pruner: decides after each size whether to end the trial; sizes are then measured one by one, without racing
     """
@@ -303,7 +303,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Definition of a search.
+    """Defines a search: its space, its sampler, and what it knows at the start.
 
     trial_id:         function that returns a candidate's trial id, as used in all records
     sizes_bytes:      sizes at which every candidate is measured
@@ -334,7 +334,7 @@ class Search:
     there are priors, their best point is suggested second. Once a prior has weight, the next suggestions come from the
     priors instead of the remaining first suggestions.
 
-    If the sampler suggests a point again, the recorded value is reported to it; a point that makes no sense is pruned.
+    If the sampler suggests a point again, its recorded value is reported to the sampler; a pointless point is pruned.
     After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask` returns
     None when every point has been tried.
 
@@ -421,7 +421,7 @@ class Search:
         return self._open[ticket].should_prune()
 
     def call_back(self, trial: FrozenTrial) -> None:
-        """Call the user's callbacks for an ended trial. Raises CheckFailed if a callback fails."""
+        """Call the user's callbacks for a trial that has ended. Raises CheckFailed if a callback fails."""
         for callback in self._plan.parts.callbacks:
             try:
                 callback(self._study, trial)

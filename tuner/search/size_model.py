@@ -37,7 +37,7 @@ MOST_SPREAD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Expected gains of points (logarithms of speed-ups) at each size in the search; other points are unknown.
+    """Prior knowledge: expected gains (logarithms of speed-ups) of some points at each size of the search.
 
     name:   the prior's origin, for display
     source: name of the campaign or other source, as users write it in the key `prior`
@@ -55,7 +55,7 @@ def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDA
 
 
 class PriorMix:
-    """Several priors about the same points, each weighted by how well it predicts the measurements.
+    """Combines several priors about the same points, weighted by how well each predicts the measurements.
 
     priors: sorted by similarity of conditions, the most similar first; for the first trials, these count more
 
@@ -147,7 +147,7 @@ def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """The values of one parameter at all points.
+    """The values of one parameter at all points of the search space, and the distances between them.
 
     is_named: whether values are names, with distance 0 or 1. Otherwise they are logarithms, scaled so that the largest
               distance is 1; an unset value (NaN) has distance 1 from every number.
@@ -195,7 +195,7 @@ MOST_SURPRISE = 6.0
 
 @dataclass(frozen=True, slots=True)
 class _Spectrum:
-    """Eigenvalues and eigenvectors of the covariances of points and sizes, and the eigenvalues for all observations."""
+    """Eigenvalues and eigenvectors of the covariances of points and of sizes. together: the full covariance's eigenvalues"""
 
     points: Floats
     point_vectors: Floats
@@ -205,7 +205,7 @@ class _Spectrum:
 
 
 class SizeModel:
-    """values[point, size] = Gaussian process with covariance spread^2 Kx(point, point') Kz(size, size') + noise^2.
+    """Models gains as a Gaussian process with covariance spread^2 Kx(point, point') Kz(size, size') + noise^2.
 
     Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
     O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
@@ -333,10 +333,10 @@ MAX_UNTRIED = 4000
 
 @cache
 def _linear_algebra() -> Any:
-    """Return a controller for the threads of the linear algebra libraries that numpy and scipy use.
+    """Return an object that limits the threads of the linear algebra libraries that numpy and scipy use.
 
     With matrices of a few hundred rows, threads mostly wait for each other: on a busy machine a choice took fifty times
-    as long with two threads as with one. The controller finds only libraries that are loaded, so both are imported.
+    as long with two threads as with one. Only loaded libraries can be limited, so numpy and scipy are imported first.
     """
     _ = optimize.minimize, special.ndtr
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - the command reference is built without it

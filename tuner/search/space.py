@@ -1,4 +1,4 @@
-"""The search space of a campaign: the parameter combinations that are useful for its runner, network and sizes."""
+"""Defines a campaign's search space: the parameter combinations that are useful for its runner, network and sizes."""
 
 import math
 import random
@@ -155,7 +155,7 @@ class CampaignConstraints:
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether the runner executes plans, which consist of puts, reads and signals."""
+        """Return whether the runner executes plans, which consist of puts, reads and signals."""
         return self.limits.one_sided_operations is not None
 
     def matters(self, parameter: str, method: str) -> bool:

@@ -1,4 +1,4 @@
-"""Access control: roles, quotas, callers and their tokens (only hashes are stored), and the settings of the service."""
+"""Controls access to the service: roles, quotas, callers and their tokens. Also reads the service's settings file."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class CallerRole(IntEnum):
 
     @property
     def text(self) -> str:
-        """The role's name in token files and commands."""
+        """Return the role's name in token files and commands."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a token. Quota and expiry are None if there is no such limit."""
+    """The owner of a token, with role and limits. Quota and expiry are None if there is no such limit."""
 
     name: str
     max_jobs: int
@@ -290,7 +290,7 @@ def local_token(home: Home) -> str:
 
 
 class TokenCallers:
-    """The callers in a token file, and the owner of the local token. The file is read again when it changes.
+    """Looks up callers by token, in a token file that is read again when it changes, and by the local token.
 
     If the file becomes unreadable, all calls raise Unavailable, so nobody listed in it has access.
     """
@@ -353,7 +353,7 @@ Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, desc
 
 
 class Dashboards(Strict):
-    """Addresses of other programs' pages that the service's page links to."""
+    """The addresses of other programs' pages to which the service's page links."""
 
     mlflow: Link | None = None
     ray: Link | None = None

@@ -1,4 +1,4 @@
-"""The service's campaigns: check them, launch them in the cluster, and follow their journals."""
+"""Checks campaigns that users request from the service, launches them in the cluster, and reads their journals."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -169,7 +169,7 @@ class DetachedLaunches:
         return status.state.value, None if status.error is None else str(status.error)
 
     def stop(self, name: str) -> None:
-        """Ask the launch to end. Raises CheckFailed if there is none."""
+        """Make the launch end soon. Raises CheckFailed if there is none."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -178,7 +178,7 @@ class DetachedLaunches:
 
 
 class Campaigns:
-    """The service's campaigns, for use in routes. A campaign belongs to the token that first launched it."""
+    """Manages the service's campaigns for its routes. A campaign belongs to the token that first launched it."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Addresses of the MLflow, Ray and Optuna pages, if known from the settings or from MLflow's address."""
+        """Return the addresses of the MLflow, Ray and Optuna pages that the settings or MLflow's address provide."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:
@@ -269,7 +269,7 @@ class Campaigns:
         return self._store.profile_of(name)
 
     def stop(self, name: str, caller: Caller) -> None:
-        """Ask a launch to end. Its measurements are kept."""
+        """Make a launch end soon. Its measurements are kept."""
         self._require_visible(name, caller)
         self._launches.stop(name)
 

@@ -1,4 +1,4 @@
-"""Responses that are computed in separate processes: pictures and registered versions."""
+"""Computes responses that take long, in separate processes: pictures and registered versions."""
 
 from typing import Any
 

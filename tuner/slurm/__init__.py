@@ -1,1 +1,1 @@
-"""Commands as Slurm jobs: site profiles, batch scripts, submitting and following jobs."""
+"""Runs commands as Slurm jobs: reads site profiles, writes batch scripts, submits and follows jobs."""

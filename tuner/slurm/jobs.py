@@ -1,7 +1,7 @@
-"""Run commands as Slurm jobs: site profiles, the batch script, submitting and following a job.
+"""Runs commands as Slurm jobs: reads site profiles, writes the batch script, submits and follows a job.
 
-The script is rendered from a template with requests, a prologue, Ray if needed, and code that stops and requeues the
-job. It requests the nodes, tasks and GPUs that a runner needs for a network.
+The script is rendered from a template with resource requests, a prologue, Ray if needed, and code that stops and
+requeues the job. It requests the nodes, tasks and GPUs that a runner needs for a network.
 """
 
 import json
@@ -157,7 +157,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A submitted job. `output` and `messages` are the files of its standard streams, created when it starts."""
+    """A submitted Slurm job. output, messages: files for its standard output and error, created when it starts"""
 
     job_id: str
     output: str
@@ -263,7 +263,7 @@ REQUEUE_VARIABLE = "CHORALE_REQUEUES"
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """A job's resources. gpus: GPUs per node; hosts: node names, if given; ray: whether Ray runs on the nodes"""
+    """The resources of a Slurm job. gpus: GPUs per node; hosts: node names, if given; ray: whether Ray is started"""
 
     nodes: int
     tasks_per_node: int

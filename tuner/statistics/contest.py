@@ -33,7 +33,7 @@ Decision = Literal["program", "library", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class SizeVerdict:
-    """Conclusion of the comparison at a size.
+    """The conclusion of a comparison of programs at one size.
 
     decision:     "program" and "library" hold with `confidence`; "undecided" means that more data are needed
     name:         the program to run, proven to be faster than every baseline; None if there is none
@@ -86,7 +86,7 @@ OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Differences:
-    """Differences between each program and a reference program, in logarithms of times: positive means slower.
+    """The differences between programs and a reference program, in logarithms of times: positive means slower.
 
     mean:      mean difference, nan if the two programs have no launch in common
     deviation: standard error of the mean
@@ -108,7 +108,7 @@ class Differences:
 
 @dataclass(slots=True)
 class LaunchTable:
-    """Logarithms of the programs' times, a row for each of `names` and a column per launch; nan if not measured."""
+    """Stores logarithms of times: a row for each of `names` and a column per launch; nan if not measured."""
 
     names: Sequence[str]
     _columns: list[Floats] = field(default_factory=list)
@@ -119,7 +119,7 @@ class LaunchTable:
 
     @property
     def logarithms(self) -> Floats:
-        """Logarithms of times, shape (names, launches)."""
+        """Return the logarithms of times, shape (names, launches)."""
         return np.array(self._columns).T if self._columns else np.empty((len(self.names), 0))
 
     def add(self, times_s: Mapping[str, Sequence[float]]) -> None:
@@ -177,7 +177,7 @@ class LaunchTable:
 
 @dataclass(frozen=True, slots=True)
 class ContestRules:
-    """A contest's error probabilities and stopping rules.
+    """The error probabilities and stopping rules of a contest.
 
     tolerance:  relative time by which the choice may be slower than the best
     confidence: probability that the choice is within `tolerance`
@@ -220,7 +220,7 @@ class SizeContest:
 
     @property
     def batch(self) -> tuple[tuple[str, ...], int]:
-        """Programs to measure side by side (none if the contest is over), and launches until the next evaluation."""
+        """Return the programs to measure next, side by side (none if the contest is over), and in how many launches."""
         if self._is_over:
             return (), 0
         target = next(count for count in self._rules.batches if count > self._table.count)
@@ -258,7 +258,7 @@ class SizeContest:
 
     @property
     def _pair_error(self) -> float:
-        """Error probability allowed for each single comparison with another program."""
+        """Return the error probability that is allowed for each single comparison with another program."""
         return (1 - self._rules.confidence) / self._comparisons
 
     @property
@@ -369,7 +369,7 @@ FEW = 8
 
 
 class Controls:
-    """Baselines' times, measured together with some trials of a launch, and when to measure them again."""
+    """Stores the baselines' times, which are measured with some trials, and decides when to measure them again."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
@@ -384,18 +384,18 @@ class Controls:
 
     @property
     def times_s(self) -> dict[str, tuple[Times, ...]]:
-        """Times of all repetitions since the baselines last changed, in seconds."""
+        """Return the times of all repetitions since the baselines last changed, in seconds."""
         return {name: tuple(sizes) for name, sizes in self._pools.items()}
 
     @property
     def repeats(self) -> int:
-        """Number of repetitions (at most `MOST_REPEATS`) after which the median has an error of about `TRIAL_ERROR`."""
+        """Return how many repetitions (up to `MOST_REPEATS`) give the median an error of about `TRIAL_ERROR`."""
         within = float(np.median(self._within)) if self._within else 0.0
         return min(max(math.ceil((within / TRIAL_ERROR) ** 2), 1), MOST_REPEATS)
 
     @property
     def deviation(self) -> float:
-        """Estimated standard deviation of the logarithm of a time between launches."""
+        """Return the estimated standard deviation, between launches, of the logarithm of a time."""
         within = float(np.median(self._within)) if self._within else 0.0
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 

@@ -1,4 +1,4 @@
-"""Access to MLflow: runs, artifacts and registered versions on any server or database."""
+"""Reads and writes runs, artifacts and registered versions in MLflow, on any server or database."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _make_tables(uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A metric's value. step: MLflow's x axis, such as the size in bytes; when_ms: 0 for the time given to `log`"""
+    """A value of a metric. step: MLflow's x axis, such as the size in bytes; when_ms: 0 for the time given to `log`"""
 
     name: str
     value: float
@@ -133,7 +133,7 @@ MAX_METRICS = 900
 
 
 class MlflowStore:
-    """A tracking store and model registry at `uri`.
+    """Accesses MLflow's tracking store and model registry at `uri`.
 
     Files are stored in the folder `artifacts` if `uri` is a database; a server has its own file store. Every method
     raises Unavailable if the store does not answer or refuses the request. The attribute `uri` is safe to display. If

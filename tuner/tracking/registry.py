@@ -1,4 +1,4 @@
-"""The registry: the best program per network, collective and size class, verified before and after it is stored.
+"""Registers and loads the best program for each network, collective and size class; verifies it both times.
 
 A registered model is named MODEL.COLLECTIVE.CLASS.TOPOLOGY.ID and has the full topology id as a tag. Each version has
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats a
@@ -70,7 +70,7 @@ class StoredProgram:
 
 @dataclass(frozen=True, slots=True)
 class BestProgram:
-    """What to run at the sizes of one size class.
+    """Says what to run at the sizes of one size class, a program or a baseline, with the measurements.
 
     trial:    the class's best trial
     sizes:    measured times of the program or baseline to run
@@ -90,12 +90,12 @@ class BestProgram:
 
     @property
     def speedup(self) -> float:
-        """Geometric mean of the speed-ups at the class's sizes."""
+        """Return the geometric mean of the speed-ups at the class's sizes."""
         return _geometric_mean([size.speedup for size in self.sizes])
 
     @property
     def time_us(self) -> float:
-        """Geometric mean of the median times over the class's sizes."""
+        """Return the geometric mean of the median times over the class's sizes."""
         return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
 
 
@@ -154,7 +154,7 @@ MAX_REMEMBERED = 100
 
 @dataclass(frozen=True, slots=True)
 class PromotionVerdict:
-    """Whether a program may have the alias, and why.
+    """Says whether a program may have the alias (such as champion), and why.
 
     against: number of the version that had the alias at the time of the decision; None if there was none
     ratio:   the program's time divided by the time of version `against`, with an interval, if both were measured
@@ -405,7 +405,7 @@ class RegisteredProgram:
 
 @dataclass(frozen=True, slots=True)
 class RegistryEntry:
-    """What to run at a size.
+    """Says what the registry recommends at a size: a program, or one of the library's algorithms.
 
     measured:   the measurements at the nearest size
     library:    name of the library's algorithm if that is the one to run

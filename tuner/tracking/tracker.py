@@ -1,4 +1,4 @@
-"""Log a launch to MLflow: a parent run, a child run for each trial, and what these runs contain."""
+"""Logs a launch to MLflow: a parent run, a child run for each trial, and the content of these runs."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ NOTICE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has recorded about a launch. If something is missing, `problem` gives the reason in one line."""
+    """The ids of a launch's runs in MLflow. If something is missing there, `problem` gives the reason in one line."""
 
     experiment_id: str | None = None
     parent_run_id: str | None = None
@@ -176,7 +176,7 @@ class Tracker:
 
     @property
     def mlflow(self) -> MlflowStore | None:
-        """MLflow's store, for use after `finish`. It is None if MLflow cannot be reached."""
+        """Return MLflow's store, for use after `finish`, or None if MLflow cannot be reached."""
         return None if self._problem else self._mlflow
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:

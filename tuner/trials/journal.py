@@ -1,4 +1,4 @@
-"""The journal of a launch: an append-only file with one writer, and how its lines are read.
+"""Reads and writes the journal of a launch: an append-only file of records with a single writer.
 
 The first line describes the launch and its conditions; the other lines are records. The last key of each line, `crc32`,
 is a checksum of the bytes before it, which reveals changes by a faulty disk or an editor. Lines written by earlier
@@ -56,7 +56,7 @@ class JournalLost(Unavailable):
 
 
 class Journal:
-    """Lines in a file, each on disk (fsync) when `append` returns. Threads may share it.
+    """Appends lines to a file; each is on disk (fsync) when `append` returns. Threads may share it.
 
     A line is written completely or not at all. After a failed write the file is truncated to its previous length, and
     opening the file drops an incomplete last line, which a crash may have left. There is only one writer, because the
@@ -283,7 +283,7 @@ class DamagedLine:
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """A journal's content. `launch` is None if the first line is damaged."""
+    """The parsed content of a journal. `launch` is None if the first line is damaged."""
 
     launch: Launch | None
     records: tuple[TrialRecord, ...]

@@ -1,4 +1,4 @@
-"""Records of a launch: candidates, trials (one class per state), and the final comparison.
+"""Defines the records of a launch: candidates, trials (one class per state), and the final comparison.
 
 The final comparison measures the best candidates again, side by side in one run, so that no candidate wins by luck. The
 tuning table of a launch says which program or baseline to run at each size; its size classes are powers of two of the
@@ -85,7 +85,7 @@ class Candidate:
         return content_id(self.identity)
 
     def __str__(self) -> str:
-        """The method and every parameter that is not the default."""
+        """Return the method and every parameter that is not the default."""
         plain = Candidate(self.method).parameters
         shown = [f"{name}={value}" for name, value in self.parameters.items() if value != plain[name]]
         return " ".join([self.method, *shown])
@@ -110,7 +110,7 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """Times of the candidate and of each baseline at one size, in seconds per repetition.
+    """The times of a candidate and of each baseline at one size: for each repetition, its seconds.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
     size's weight in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
@@ -130,7 +130,7 @@ class SizeResult:
 
     @property
     def baseline_median_s(self) -> float:
-        """Median time of the fastest baseline, in seconds."""
+        """Return the median time of the fastest baseline, in seconds."""
         return min(statistics.median(times) for times in self.baseline_times_s.values())
 
     @property
@@ -140,7 +140,7 @@ class SizeResult:
 
     @property
     def algbw_gb_per_s(self) -> float:
-        """Measured bytes over median time, in 10^9 bytes per second."""
+        """Return measured bytes divided by median time, in 10^9 bytes per second."""
         return self.measured_bytes / self.median_s / 1e9
 
 
@@ -180,12 +180,12 @@ class CompleteTrial(_Trial):
 
     @property
     def run_key(self) -> str:
-        """Key of the measurement; trials with the same key share it."""
+        """Return the key of the measurement; trials with the same key share one measurement."""
         return run_key(self.program_id, self.candidate)
 
     @property
     def speedup(self) -> float:
-        """The objective: weighted geometric mean of the speed-ups over all sizes."""
+        """Return the objective: the weighted geometric mean of the speed-ups over all sizes."""
         return mean_speedup(self.sizes)
 
 
@@ -232,7 +232,7 @@ MAX_FINALISTS = 6
 
 @dataclass(frozen=True, slots=True)
 class FinalComparison:
-    """Results of the finalists by trial id, in the order of the sizes.
+    """The final comparison. results: id of a finalist's trial -> its results, in the order of the sizes
 
     trials:   number of trials that preceded the comparison
     verdicts: conclusion at each size; empty if one program must run at all sizes, and in files of earlier versions
@@ -336,7 +336,7 @@ def controls_of(trials: Iterable[TrialRecord]) -> Controls:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SizeClass:
-    """Vectors of 2^exponent to 2^(exponent + 1) - 1 bytes."""
+    """A class of vector sizes: 2^exponent to 2^(exponent + 1) - 1 bytes."""
 
     exponent: int
 
@@ -366,7 +366,7 @@ MIN_SPEEDUP = 1.02
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What to run at a size: the program of `trial`, or the baseline `baseline` if `trial` is None.
+    """Says what to run at a size: the program of `trial`, or the baseline `baseline` if `trial` is None.
 
     result:  measurements of the trial, or of the trial that came closest to the baseline
     verdict: conclusion of the final comparison; None if there was none

@@ -1,4 +1,4 @@
-"""The store of a launch: its journal and the files named in it. Also lists and repairs the launches in a folder."""
+"""Stores a launch in a folder: its journal and the files named in it. Also lists and repairs launches."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Store:
-    """One launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
+    """Stores one launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
     Only one process at a time may use it; the journal is locked. If the disk is full, writing is retried for a few
     seconds. After that the launch ends with Unavailable, and a resumed launch repeats the trial that was not saved.
@@ -157,7 +157,7 @@ def require_whole(content: journals.JournalContent, folder: Path) -> journals.La
 
 @dataclass(frozen=True, slots=True)
 class LaunchSnapshot:
-    """A launch's state on disk, as read from its `folder`."""
+    """The state of a launch on disk when its `folder` was read."""
 
     folder: Path
     launch: journals.Launch
@@ -166,7 +166,7 @@ class LaunchSnapshot:
 
     @property
     def ranked_trials(self) -> list[RankedTrial]:
-        """Trials among which the best is chosen: the finalists, or all trials if there was no final comparison."""
+        """Return the trials among which the best is chosen: the finalists, or all trials without a final comparison."""
         complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
         return ranked_trials(complete, self.final)
 

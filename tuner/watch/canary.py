@@ -43,7 +43,7 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """Statistics for one kind of call: number of calls, sum of their seconds, and sum of squared seconds."""
+    """Statistics of one kind of call: number of calls, sum of their seconds, and sum of squared seconds."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -134,7 +134,7 @@ Measure = Callable[[RunRequest], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class CanaryRow:
-    """Result of comparing the tables for one collective at one size.
+    """The result of comparing two tables for one collective at one size.
 
     ratio:     the candidate's time divided by the current table's time, with an interval
     is_slower: whether the 95 % interval is above 1. Usually a single ratio shows that a candidate is not slower.
@@ -151,7 +151,7 @@ class CanaryRow:
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """Result of a comparison of tables: a row for each collective and size, and a line for each failed measurement."""
+    """The result of comparing two tables: a row per collective and size, and a line for each failed measurement."""
 
     rows: tuple[CanaryRow, ...] = ()
     failures: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class CanaryReport:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Compares tables on one network.
+    """Compares a new tuning table with the current one by measuring their programs on one network.
 
     topology: the fabric without failures
     measure:  runs a measurement request on the fabric
@@ -326,7 +326,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Renewal:
-    """A fabric's current table and how it is replaced. Only `plan_ahead` may be called while another method runs.
+    """Replaces a fabric's tuning table with better ones. Only `plan_ahead` may be called while another method runs.
 
     healthy: the declared fabric, without failures
     canary:  compares tables before they are published; None to skip the comparison
@@ -349,7 +349,7 @@ class Renewal:
         return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:
-        """Store what jobs report now. Call this when the fabric has just changed."""
+        """Store the times that jobs report now. Call this when the fabric has just changed."""
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:

@@ -24,7 +24,7 @@ STEPS = 20
 
 
 class LinkState(StrEnum):
-    """State of a link: healthy (declared rate), slow (lower rate), dead (down), flapping (changes too often)."""
+    """The states of a link: healthy (declared rate), slow (lower rate), dead (down), flapping (changes too often)."""
 
     HEALTHY = "healthy"
     SLOW = "slow"
@@ -34,7 +34,7 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """The state of one link. since_s: time at which the state began; _changes: times of its latest changes"""
+    """Tracks the state of one link. since_s: time at which the state began; _changes: times of its latest changes"""
 
     declared_bits_per_s: float
     since_s: float = 0.0
@@ -52,12 +52,12 @@ class LinkTracker:
 
     @property
     def in_force_bits_per_s(self) -> float:
-        """The rate with which to plan, in bits per second: 0 if the link is dead or flapping."""
+        """Return the rate with which to plan, in bits per second: 0 if the link is dead or flapping."""
         return self._rate if self.state in (LinkState.HEALTHY, LinkState.SLOW) else 0.0
 
     @property
     def part(self) -> Fraction:
-        """A slow link's rate divided by its declared rate: a multiple of 1/20 between 0 and 1, both excluded."""
+        """Return a slow link's rate divided by its declared rate, as a multiple of 1/20 between 0 and 1 (exclusive)."""
         steps = round(self._rate / self.declared_bits_per_s * STEPS)
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
@@ -85,7 +85,7 @@ class LinkTracker:
 
 @dataclass(frozen=True, slots=True)
 class FabricState:
-    """Differences from the declared fabric.
+    """The faults of a fabric: its differences from the declared network.
 
     dead:  links that must not be used
     slow:  pairs (slow link, remaining fraction of its declared rate)

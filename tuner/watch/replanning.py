@@ -35,7 +35,7 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a planned table must contain.
+    """Says what a planned table must contain.
 
     sizes_bytes: sizes in ascending order; each one gets the method that is predicted to be the fastest
     model:       network model for these predictions
@@ -49,7 +49,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """A tuning table for one state of a fabric.
+    """A tuning table that was planned for one state of a fabric.
 
     costs:   for each collective, the shortest time per byte that a program achieves and the certified bound, both in
              1 / bandwidth_unit, and the gap between them
@@ -66,7 +66,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: how far it is from the bound of the network for which it was planned"""
+    """A checked program. certificate: how far the program is from the bound of the network for which it was planned"""
 
     entry: TableProgram
     program: Program

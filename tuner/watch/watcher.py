@@ -39,7 +39,7 @@ STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 
 
 class WatchRecords:
-    """A watch's files in its folder, which must exist. Not thread-safe."""
+    """Reads and writes the files of a watch in its folder, which must exist. Not thread-safe."""
 
     def __init__(self, folder: Path, name: str, unix_s: Callable[[], float] = time.time) -> None:
         self._folder, self._name, self._unix_s = folder, name, unix_s
@@ -120,7 +120,7 @@ _WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
 
 @dataclass(slots=True)
 class Watch:
-    """Watches one fabric; call it from one thread.
+    """Watches one fabric and keeps its tuning table up to date; call it from one thread.
 
     source:   source of reports about the links
     renewal:  plans and publishes the tables
@@ -275,7 +275,7 @@ _PATIENCE_S = 10.0
 
 
 class CanarySection(Strict):
-    """How a new table is compared with the current one before it is published."""
+    """Settings for comparing a new table with the current one before it is published."""
 
     seconds: float = Field(default=10.0, ge=0, le=600)
     """Time limit for all comparisons together, in seconds; 0: no comparisons."""
@@ -284,7 +284,7 @@ class CanarySection(Strict):
 
 
 class WatchConfig(Strict):
-    """A watch's configuration file."""
+    """The configuration file of `chorale watch`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     """Name of the watched fabric."""

@@ -1,4 +1,4 @@
-"""The HTTP application with its routes, error responses and logs, and the service that `chorale serve` starts."""
+"""Builds the HTTP application with its routes, error responses and logs, and the service of `chorale serve`."""
 
 import importlib.metadata
 import threading

@@ -1,4 +1,4 @@
-"""Routes of campaigns, and of the best schedules that campaigns have registered."""
+"""Defines the HTTP routes for campaigns, and for the best schedules that campaigns have registered."""
 
 from __future__ import annotations
 

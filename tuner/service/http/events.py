@@ -1,4 +1,4 @@
-"""Server-sent events about health, jobs and campaigns, sent whenever a subscribed topic changes."""
+"""Sends server-sent events about health, jobs and campaigns whenever a subscribed topic changes."""
 
 import json
 import time
@@ -36,7 +36,7 @@ event_router = APIRouter(prefix="/v1/events", tags=["events"])
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is polled every `period_s` seconds.
+    """A topic of events, whose state is polled every `period_s` seconds.
 
     look: returns the topic's state as plain data; called in a thread. If it raises a ChoraleError, `{"error": …}` is
         sent.
@@ -57,7 +57,7 @@ class Topic:
 
 
 class EventStreams:
-    """Streams of events, and how many each owner of a token has open. Use it only in the thread of the event loop.
+    """Streams events to clients, a limited number of streams per token. Use it only in the event loop's thread.
 
     stopping: set when the service ends; then all streams end, too
     """

@@ -1,4 +1,4 @@
-"""Routes for jobs, results and networks: submit a job specification, watch the job, fetch its result."""
+"""Defines the HTTP routes for jobs, results and networks: submit a job, watch it, fetch its result."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Middleware for all requests: limits before parsing, security headers, metrics, and the audit log."""
+"""Processes all requests before their routes: limits, security headers, metrics, and the audit log."""
 
 import asyncio
 import json
@@ -217,7 +217,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(CollectorRegistry):
-    """Prometheus metrics: requests by route and status, their durations, and unfinished jobs (from `counts`)."""
+    """Counts for Prometheus: requests by route and status, their durations, and unfinished jobs (from `counts`)."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ HEADERS = {
 
 
 class AccessLog:
-    """The outermost middleware. It adds the security headers and records every request, including refused ones."""
+    """Adds security headers and records every request, including refused ones, as the outermost middleware."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
         self._app, self._audit, self._metrics = app, audit, metrics

@@ -1,4 +1,4 @@
-"""Dependencies that FastAPI injects into routes, and error responses that all routes share."""
+"""Defines dependencies that FastAPI injects into routes, and error responses that all routes share."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Job specifications in requests, limits, memory estimates, and the networks of jobs."""
+"""Defines the specifications of jobs in requests, their limits and memory estimates, and builds their networks."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Jobs, results and campaign owners on disk, so that they survive a restart of the service."""
+"""Stores jobs, results and campaign owners on disk, so that they survive a restart of the service."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -131,7 +131,7 @@ POOL_SIZE = 64
 
 
 class JobStore:
-    """Jobs and results in a SQLite database, with result files next to it. Thread-safe.
+    """Stores jobs and results in a SQLite database, with result files next to it. Thread-safe.
 
     Files are completely written before their result is inserted, so a result that can be read has all its files.
     """

@@ -1,4 +1,4 @@
-"""Processes for work that must be done before a request is answered, with limits and shared fairly among tokens."""
+"""Runs work that must be done before a request is answered in processes with limits, shared fairly among tokens."""
 
 import os
 import threading
@@ -38,7 +38,7 @@ class Planning:
 
 
 class PlanningProcesses(Planning):
-    """Plans in at most `processes` processes, each of which handles one call at a time. Thread-safe.
+    """Calls functions in at most `processes` processes, each of which handles one call at a time. Thread-safe.
 
     seconds, memory_bytes: limits for a call. If it exceeds one, its process is killed and the call raises InvalidInput.
     Each process is a separate pool, so killing one does not affect other calls.

@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Computation:
-    """A computation and the jobs that wait for its result. If all these jobs were cancelled, it is being stopped."""
+    """A computation and the jobs that wait for its result. It is stopped once all these jobs were cancelled."""
 
     kind: str
     jobs: list[Job]

@@ -1,4 +1,4 @@
-"""For each kind of job: check its specification, and compute its result in a worker."""
+"""Checks the specifications of jobs of each kind, and computes their results in workers."""
 
 import json
 from dataclasses import dataclass, field
@@ -90,7 +90,7 @@ class JobPlanner:
 
 
 def _method_of(spec: job_specs.SynthesisSpec) -> Method:
-    """Return the method. Raises InvalidInput if it does not exist or does not have these options."""
+    """Return the method that `spec` names. Raises InvalidInput if it does not exist or lacks these options."""
     method = method_named(spec.method)
     for option in spec.options().non_default():
         if option not in method.options:
@@ -104,7 +104,7 @@ def _method_of(spec: job_specs.SynthesisSpec) -> Method:
 
 @dataclass(frozen=True, slots=True)
 class JobTask:
-    """A worker's input.
+    """The input for a worker that computes a job.
 
     topology:   the specification's network; None if the worker has to build it
     schedule:   content of the schedule file, if the specification refers to a finished synthesis
@@ -117,7 +117,7 @@ class JobTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Result of a worker's task: JSON document, and files by name."""
+    """The result of a worker's task: a JSON document, and files by name."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
