@@ -195,7 +195,7 @@ MOST_SURPRISE = 6.0
 
 @dataclass(frozen=True, slots=True)
 class _Spectrum:
-    """Eigenvalues and eigenvectors of the covariances of points and of sizes. together: the full covariance's eigenvalues"""
+    """Eigenvalues and eigenvectors of the covariances of points and of sizes. together: eigenvalues of both combined"""
 
     points: Floats
     point_vectors: Floats
