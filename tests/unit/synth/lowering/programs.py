@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from chorale.synth.schedule.schedule import ColumnBounds, Kind, Routes, Schedule
 from chorale.synth.topology.spec import parse_topology
@@ -26,9 +24,7 @@ Edit = tuple[int, int, int, Instruction | None]
 
 @lru_cache(maxsize=64)
 def verified(spec: str, collective: str, method: str = "bfb", chunks: int | None = None) -> VerifiedSchedule:
-    return synthesize(
-        method, parse_topology(spec), Collective(CollectiveName(collective)), Options(chunks=chunks), SerialExecutor()
-    )
+    return synthesized(method, spec, collective, chunks=chunks)
 
 
 def lowered(spec: str, collective: str, target: str = "oneccl-xml", method: str = "bfb", **options: object) -> Program:
@@ -37,16 +33,12 @@ def lowered(spec: str, collective: str, target: str = "oneccl-xml", method: str 
 
 def exchange_schedule(chunks: int) -> VerifiedSchedule:
     """Recursive doubling on a square: in each step both ends of a link send all they have to each other."""
-    topology = parse_topology("hypercube:2")
-    rows = []
+    topology, rows = parse_topology("hypercube:2"), []
     for step, distance in enumerate((1, 2)):
-        for link, (src, dst) in enumerate(zip(topology.links.src, topology.links.dst, strict=True)):
+        for link, (src, dst, *_) in enumerate(topology.links):
             if src ^ dst == distance:
                 rows.extend((step, link, shard, 0, chunks, 1) for shard in range(4))
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    transfers = ColumnBounds(2, len(topology.links), 4, chunks).pack(columns)
-    routes = Routes.direct(len(topology.links))
-    return verify(Schedule(topology, ALLREDUCE, "stepped", 2, chunks, transfers, routes, "exchange", {}))
+    return verify(schedule_of(topology, ALLREDUCE, "stepped", chunks, rows))
 
 
 def stars(spec: str) -> Schedule:
@@ -54,16 +46,14 @@ def stars(spec: str) -> Schedule:
     topology = parse_topology(spec)
     ranks, links = topology.compute_count, topology.links
     switch = min(topology.abilities)
-    up = {src: link for link, (src, dst) in enumerate(zip(links.src, links.dst, strict=True)) if dst == switch}
-    down = {dst: link for link, (src, dst) in enumerate(zip(links.src, links.dst, strict=True)) if src == switch}
+    up = {src: link for link, (src, dst, *_) in enumerate(links) if dst == switch}
+    down = {dst: link for link, (src, dst, *_) in enumerate(links) if src == switch}
     rows = []
     for root in range(ranks):
         others = [rank for rank in range(ranks) if rank != root]
         rows += [(0, up[rank], root, 0, 1, 1) for rank in others] + [(0, down[root], root, 0, 1, 1)]
         rows += [(1, up[root], root, 0, 1, 0)] + [(1, down[rank], root, 0, 1, 0) for rank in others]
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    transfers = ColumnBounds(2, len(links), ranks, 1).pack(columns)
-    return Schedule(topology, ALLREDUCE, "pipelined", 2, 1, transfers, Routes.direct(len(links)), "stars", {})
+    return schedule_of(topology, ALLREDUCE, "pipelined", 1, rows)
 
 
 def instructions(program: Program) -> Iterator[tuple[int, int, int, Instruction]]:
@@ -161,10 +151,8 @@ def trees(spec: str, collective: Collective, kind: Kind = "pipelined") -> Verifi
             height = max(height, 1 + max(depth for depth, _, _ in edges))
             rows += _rows(collective, edges, shard, chunk)
     ups = collective.name in (ALLREDUCE.name, REDUCE_SCATTER.name, CollectiveName.REDUCE)
-    downs = collective.name in (ALLREDUCE.name, ALLGATHER.name, CollectiveName.BROADCAST)
-    steps = height * (ups + downs)
     rows = [((height - 1 - row[0]) if row[5] else row[0] + height * ups, *row[1:]) for row in rows]
-    return _verified(topology, collective, kind, steps, 2, Routes.direct(len(topology.links)), rows)
+    return verify(schedule_of(topology, collective, kind, 2, rows))
 
 
 def _rows(collective: Collective, edges: list[Edge], shard: int, chunk: int) -> Iterator[Row]:
@@ -189,14 +177,15 @@ def hopping_alltoall(spec: str, wait: int = 0) -> VerifiedSchedule:
                 node = int(topology.links.src[entering[node]])
             begin = wait * (source + target)
             rows += [(begin + hop, link, source * ranks + target, 0, 1, 0) for hop, link in enumerate(path)]
-    steps = 1 + max(row[0] for row in rows)
-    return _verified(topology, ALLTOALL, "stepped", steps, 1, Routes.direct(len(topology.links)), rows)
+    return verify(schedule_of(topology, ALLTOALL, "stepped", 1, rows))
 
 
-def _verified(
-    topology: Topology, collective: Collective, kind: Kind, steps: int, chunks: int, routes: Routes, rows: list[Row]
-) -> VerifiedSchedule:
-    shards = topology.compute_count ** (2 if collective == ALLTOALL else 1)
-    bounds = ColumnBounds(steps, len(routes), shards, chunks)
+def schedule_of(
+    topology: Topology, collective: Collective, kind: Kind, chunks: int, rows: list[Row], routes: Routes | None = None
+) -> Schedule:
+    """Return the schedule of `rows`, whose routes are the links if there are no others."""
+    steps, shards = 1 + max(row[0] for row in rows), topology.compute_count ** (2 if collective == ALLTOALL else 1)
+    routes = routes or Routes.direct(len(topology.links))
     columns = [np.array(column) for column in zip(*sorted(rows), strict=True)]
-    return verify(Schedule(topology, collective, kind, steps, chunks, bounds.pack(columns), routes, "plain", {}))
+    transfers = ColumnBounds(steps, len(routes), shards, chunks).pack(columns)
+    return Schedule(topology, collective, kind, steps, chunks, transfers, routes, "plain", {})

@@ -233,11 +233,8 @@ def test_routes_of_fabrics_are_shortest(spec: str, k: int | None, longest: int) 
     assert len(narrow_cuts(split.network, 1)) == 0
     assert split.pieces.length.max() == longest
     assert_paths_are_real(split)
-    ranks = split.network.nodes
-    assert len(split.network.src) == ranks * (ranks - 1) or spec not in (
-        "fattree:8",
-        "dragonfly:4,2,2",
-    )  # no bottleneck
+    if spec in ("fattree:8", "dragonfly:4,2,2"):  # no bottleneck
+        assert len(split.network.src) == split.network.nodes * (split.network.nodes - 1)
 
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -292,13 +289,6 @@ def test_a_box_is_not_entered_over_scarce_arcs_twice() -> None:
         assert crossing[row[row >= 0]].sum() == count - 1
 
 
-def test_one_root_is_packed_with_all_its_weight() -> None:
-    network = replace(boxes(3, 4, 9, 2), supply=np.array([16] + [0] * 11))
-    assert faults_of(network, pack_trees(network)) == []
-    with pytest.raises(CheckFailed, match="more trees start in a set of nodes than can leave it: 1"):
-        pack_trees(replace(network, supply=np.array([17] + [0] * 11)))
-
-
 def test_heavy_trees_are_not_split_into_units() -> None:
     network = network_of(3, [(a, b, 10**9) for a in range(3) for b in range(3)], [10**9] * 3)
     trees = pack_trees(network)
@@ -306,16 +296,9 @@ def test_heavy_trees_are_not_split_into_units() -> None:
     assert len(trees) <= 9
 
 
-def test_no_supply_needs_no_trees() -> None:
-    network = network_of(3, [(0, 1, 1)], [0, 0, 0])
-    assert pack_trees(network).parent_arc.shape == (0, 3)
-    alone = pack_trees(network_of(1, [], [5]))
-    assert alone.weight.tolist() == [5]
-    assert alone.parent_arc.tolist() == [[-1]]
-
-
-def test_switches_and_huge_amounts_are_refused() -> None:
+def test_no_supply_needs_no_trees_and_switches_and_huge_amounts_are_refused() -> None:
     network = network_of(3, [(0, 1, 1), (1, 2, 1)], [0, 0, 0])
+    assert pack_trees(network).parent_arc.shape == (0, 3)
     with pytest.raises(InvalidInput, match="trees cannot be packed into a network with switches"):
         pack_trees(ForestNetwork(2, 3, network.src, network.dst, network.capacity, network.supply))
     with pytest.raises(InvalidInput, match="choose a smaller k"):
@@ -379,14 +362,9 @@ def test_one_arc_that_ends_elsewhere_makes_it_another_network() -> None:
 
 @pytest.mark.parametrize(("spec", "collective"), [("hypercube:6", "broadcast"), ("torus:4x4", "reduce")])
 def test_schedules_are_verified_optimal_and_low(spec: str, collective: str) -> None:
-    topology = parse_topology(spec)
-    verified = synthesized("forest", topology, parse_collective(collective, 5))
-    dimensions = topology.compute_count.bit_length() - 1
-    assert verified.schedule.steps == dimensions + 1
-    assert verified.schedule.trees_per_root == dimensions
-
-
-SPECS = ("torus:6x5", "circulant:30,1,7", "uniring:2,7", "hamming:2,4")
+    schedule = synthesized("forest", spec, parse_collective(collective, 5)).schedule
+    dimensions = schedule.topology.compute_count.bit_length() - 1
+    assert (schedule.steps, schedule.trees_per_root) == (dimensions + 1, dimensions)
 
 
 def _at_its_optimum(spec: str) -> tuple[ForestNetwork, Transversal]:
@@ -398,7 +376,7 @@ def _at_its_optimum(spec: str) -> tuple[ForestNetwork, Transversal]:
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", ["torus:6x5", "circulant:30,1,7", "uniring:2,7", "hamming:2,4"])
 def test_the_height_of_a_whole_packing_is_the_diameter(spec: str, symmetric: bool) -> None:
     network, transversal = _at_its_optimum(spec)
     trees = layered_trees(network, transversal if symmetric else None)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chorale.synth.collective import (
     ALLGATHER,
     ALLREDUCE,
+    ALLTOALL,
     REDUCE_SCATTER,
     Collective,
     CollectiveName,
@@ -23,7 +24,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.methods.traffic.matrix import traffic_matrix
 from chorale.synth.methods.traffic.plan import traffic_schedule
 from chorale.synth.methods.traffic.planner import plan_traffic
-from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule, renamed_schedule
+from chorale.synth.schedule.schedule import COLUMN_NAMES, Routes, Schedule, renamed_schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify import replay as general
 from chorale.synth.verify.replay import ChunkIntervals
@@ -31,6 +32,7 @@ from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
 from tests.forest_networks import trees_on
 from tests.reference import replays
+from tests.unit.synth.lowering.programs import schedule_of
 
 SERIAL = SerialExecutor()
 COLLECTIVES = [ALLGATHER, REDUCE_SCATTER, ALLREDUCE]
@@ -106,37 +108,15 @@ def test_windows_of_shards_give_the_same_answer(monkeypatch):
     assert not accepted(drop(make("torus:2x4", ALLREDUCE), 11))
 
 
-def schedule_of(spec: str, collective: Collective, steps: int, shards: int, rows: list) -> Schedule:
-    """Return the schedule of rows of step, route (a link), shard and whether they reduce, of one chunk per shard."""
-    topology = parse_topology(spec)
-    links = len(topology.links)
-    columns = np.array([(step, route, shard, 0, 1, reduce) for step, route, shard, reduce in rows]).T
-    transfers = ColumnBounds(steps, links, shards, 1).pack(list(columns))
-    return Schedule(topology, collective, "stepped", steps, 1, transfers, Routes.direct(links), "by hand", {})
-
-
-def exchange_allreduce(dimensions: int) -> Schedule:
-    """Recursive doubling: partners exchange all they have, so sums do not flow along trees."""
-    spec = f"hypercube:{dimensions}"
-    rows = [
-        (step, route, shard, 1)
-        for step in range(dimensions)
-        for route, link in enumerate(parse_topology(spec).links)
-        if link.src ^ link.dst == 1 << step
-        for shard in range(2**dimensions)
-    ]
-    return schedule_of(spec, ALLREDUCE, dimensions, 2**dimensions, rows)
-
-
 @pytest.mark.parametrize("dimensions", [1, 2])
 def test_exchanges_are_accepted_by_the_replay_of_sets(dimensions):
-    schedule = exchange_allreduce(dimensions)
+    schedule = make(f"hypercube:{dimensions}", ALLREDUCE, "recursive-doubling")
     assert verify(schedule).cost.steps == dimensions
     assert not accepted(drop(schedule, 0))
 
 
 def test_exchanging_the_same_partner_twice_is_reducing_twice():
-    schedule = exchange_allreduce(2)
+    schedule = make("hypercube:2", ALLREDUCE, "recursive-doubling")
     route = schedule.transfers.route.copy()
     first, second = (schedule.transfers.step == step for step in (0, 1))
     route[second] = route[first]
@@ -176,21 +156,21 @@ def test_broken_routes_are_named():
 
 
 def test_broadcast_and_alltoall_have_their_own_terms():
-    links = list(enumerate(parse_topology("complete:3").links))
-    from_root = [(0, route, shard, 0) for route, link in links if link.src == 0 for shard in range(3)]
+    topology = parse_topology("complete:3")
+    links = list(enumerate(topology.links))
+    from_root = [(0, route, shard, 0, 1, 0) for route, link in links if link.src == 0 for shard in range(3)]
     for root in (0, 1):
-        broadcast = Collective(CollectiveName.BROADCAST, root)
-        assert accepted(schedule_of("complete:3", broadcast, 1, 3, from_root)) == (root == 0)
-    pairs = [(0, route, link.src * 3 + link.dst, 0) for route, link in links]
-    alltoall = schedule_of("complete:3", Collective(CollectiveName.ALLTOALL), 1, 9, pairs)
+        broadcast = parse_collective("broadcast", root)
+        assert accepted(schedule_of(topology, broadcast, "stepped", 1, from_root)) == (root == 0)
+    pairs = [(0, route, link.src * 3 + link.dst, 0, 1, 0) for route, link in links]
+    alltoall = schedule_of(topology, ALLTOALL, "stepped", 1, pairs)
     assert accepted(alltoall)
     assert not accepted(drop(alltoall, 0))
 
 
-@pytest.mark.parametrize("chunks", [2**31 - 1])
-def test_many_chunks_per_shard_take_no_memory(chunks):
+def test_many_chunks_per_shard_take_no_memory():
     """Exchanges are replayed by sets, of which one for each chunk would take 64 GiB."""
-    schedule = make("hypercube:2", parse_collective("allreduce"), "recursive-doubling")
+    schedule, chunks = make("hypercube:2", ALLREDUCE, "recursive-doubling"), 2**31 - 1
     rows = schedule.transfers
     columns = {name: getattr(rows, name).astype(np.int64) * chunks for name in ("lo", "hi")}
     fine = with_columns(replace(schedule, chunks_per_shard=chunks), **columns)
