@@ -1,4 +1,4 @@
-"""The engine of one group of ranks, and the exchange of strings through which the ranks connect."""
+"""Connects the ranks of a group: the engine that runs their programs, and the exchange of strings to set it up."""
 
 import json
 import secrets

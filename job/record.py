@@ -45,7 +45,7 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """Number of calls and their total time in seconds, as one rank measured it."""
+    """The number of calls of one kind, and their total time in seconds as one rank measured it."""
 
     calls: int
     seconds: float
@@ -56,7 +56,7 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All calls of a job with `ranks` ranks."""
+    """A record of the collective calls of a job with `ranks` ranks: for each kind of call, number and time."""
 
     ranks: int
     calls: Mapping[CallKey, CallCount]

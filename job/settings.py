@@ -22,7 +22,7 @@ _PLAN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """A job's settings, and the environment variables that set them.
+    """The settings of a job. Each one comes from an environment variable:
 
     table:      CHORALE_TABLE, the file of the tuning table
     strict:     CHORALE_STRICT=1 refuses calls without an entry

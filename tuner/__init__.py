@@ -1,4 +1,4 @@
-"""Tuning campaigns: search, launches, and the registry of results.
+"""Runs tuning campaigns: the search, launches, and the registry of results.
 
 The names below are stable; each is imported when it is first used.
 """

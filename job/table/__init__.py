@@ -1,1 +1,1 @@
-"""Tuning tables: a file contains the programs that a job runs, by collective, type, group and size."""
+"""Tuning tables: files that say which program a job runs for which collective, element type, group and size."""

@@ -126,7 +126,7 @@ class Table:
 
 
 class Fallback(StrEnum):
-    """Reason why the library's own algorithm runs instead of a program."""
+    """The reasons why the library's own algorithm runs instead of a program."""
 
     NO_TABLE = "no table"
     GROUP = "group not in the table"

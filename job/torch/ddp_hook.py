@@ -1,4 +1,4 @@
-"""A communication hook of DistributedDataParallel, for jobs that keep their backend.
+"""A hook with which DistributedDataParallel averages gradients by programs, for jobs that keep their backend:
 
 hook = ProgramHook()
 model.register_comm_hook(hook, average_gradients)

@@ -1,4 +1,4 @@
-"""The inner group, an ordinary torch group that handles all calls for which the table has no program."""
+"""Creates and wraps the inner group, an ordinary torch group that handles all calls without a program."""
 
 import os
 import socket

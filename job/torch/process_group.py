@@ -1,4 +1,4 @@
-"""The process group: each call from torch becomes a program run or a call to the inner group.
+"""Defines Chorale's process group for torch, which turns each call into a program run or a call of the inner group.
 
 torch calls a Python group through a C++ class. If the Python class lacks a method, the C++ class calls its own method
 without releasing the GIL. So all methods of that class are defined here; their names resemble those of the functions in

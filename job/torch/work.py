@@ -1,4 +1,4 @@
-"""The work objects that asynchronous calls return, and the queue that executes program runs."""
+"""Defines the `Work` objects that asynchronous calls return, and the queue that executes program runs."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -89,7 +89,7 @@ class ResourceRequest:
 
 
 class FailureKind(StrEnum):
-    """Why a run produced no measurement."""
+    """The reasons why a run produced no measurement."""
 
     TIMEOUT = "timeout"  # the watchdog ended it: hung or far too slow
     WRONG_RESULT = "wrong_result"  # at least one element is wrong

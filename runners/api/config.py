@@ -35,7 +35,7 @@ MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast",
 
 
 class TimeSource(StrEnum):
-    """How a runner gets its times."""
+    """The ways in which a runner can get its times."""
 
     MACHINE = "machine"  # ranks execute programs; times depend on other load on the machine
     MODEL = "model"  # nothing is executed: a cost model of the network

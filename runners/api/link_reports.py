@@ -21,7 +21,7 @@ def steady_unix_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """State of a link at one moment.
+    """The state of a link at one moment.
 
     time_s:          seconds since 1970, from `steady_unix_s`
     rate_bits_per_s: rate that the link can carry now; 0 if it is down

@@ -74,7 +74,7 @@ class KernelKind:
 
 
 def compile_kernel(kind: KernelKind) -> tuple[bytes, str]:
-    """Compile the kernel for `kind`; return its CUBIN for the driver, and its PTX for people and tests.
+    """Compile the kernel for `kind`; return its binary (CUBIN), and its assembly code (PTX) for people and tests.
 
     This takes seconds. Raises Unavailable if NVRTC is missing or too old.
     """

@@ -73,7 +73,7 @@ class _Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """Location of a vector: `offset` in bytes from the start of a symmetric buffer."""
+    """The location of a vector: `offset` in bytes from the start of a symmetric buffer."""
 
     buffer: SymmetricBuffer
     offset: int

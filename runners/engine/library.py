@@ -72,7 +72,7 @@ class Status(IntEnum):
 
 
 class DataType(IntEnum):
-    """Element types, named as in NumPy and torch. Plans support the types up to UINT8; FLOAT128 is C's long double."""
+    """The element types, named as in NumPy and torch. Plans support those up to UINT8; FLOAT128 is C's long double."""
 
     FLOAT32 = 0
     FLOAT64 = 1
@@ -90,7 +90,7 @@ class DataType(IntEnum):
 
 
 class ReduceOp(IntEnum):
-    """Operation that combines elements from several ranks. AVG divides the sum, rounding towards zero for integers."""
+    """The operations that combine ranks' elements. AVG divides the sum, rounding towards zero for integers."""
 
     SUM = 0
     AVG = 1
@@ -247,7 +247,7 @@ class Engine:
         self._check(self._library.chorale_connect(self._engine, texts, key, limit_s))
 
     def use_messages(self, messages: int) -> None:
-        """From now on, exchange messages through the caller's functions instead of the engine's own connections.
+        """Exchange messages through the caller's functions from now on, instead of the engine's own connections.
 
         messages: address of a C struct chorale_messages; the object to which its context points must outlive the engine
         """

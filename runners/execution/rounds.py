@@ -347,7 +347,7 @@ class MeasurementRounds:
         self.traces: dict[str, tuple[tuple[StepSpan, ...], ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Return, for each name, one measurement per size in the request's order. Also fills `traces`."""
+        """Measure; return for each name one measurement per size, in the request's order. Also fills `traces`."""
         request, results = self._request, {name: list[SizeMeasurement]() for name in self._names}
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [equal_parts(program, element_bytes) for program in request.programs.values()]

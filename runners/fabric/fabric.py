@@ -1,4 +1,4 @@
-"""Emulated fabrics: bring them up, find this user's fabrics, start processes in them, take them down."""
+"""Creates the namespaces of emulated fabrics, finds this user's fabrics, runs processes in them, removes them."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ _FORMAT = "chorale-fabric/7"
 
 @dataclass(frozen=True, slots=True)
 class EmulatedFabric:
-    """A network of namespaces, one for each rank and switch of a topology.
+    """An emulated network: connected namespaces, one for each rank and switch of a topology.
 
     bits_per_s: total rate of all links when all are busy
     pid:        the process that keeps the namespaces

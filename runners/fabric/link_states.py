@@ -116,7 +116,7 @@ class _Node:
         self._limits: dict[int, float] = {}
 
     def look(self) -> Mapping[str, int | None]:
-        """Return the bytes that each device has sent. Also reads the rates that `limit` returns."""
+        """Return device -> bytes that it has sent. Also update the rates that `limit` returns."""
         self._limits = {}
         header = struct.pack("=IHHII", 16 + _TCMSG.size, _RTM_GETQDISC, _REQUEST_DUMP, 1, 0)
         self._netlink.send(header + _TCMSG.pack(0, 0, 0, 0, 0))

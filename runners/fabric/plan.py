@@ -67,7 +67,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """Everything needed to set up the fabric `name`.
+    """The plan from which the fabric `name` is set up.
 
     Nodes are numbered as in the topology: ranks first, then switches.
     cables: one per pair of neighbours, sorted

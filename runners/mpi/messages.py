@@ -1,4 +1,4 @@
-"""Uses MPI messages as the engines' transport."""
+"""Lets engines exchange their messages over MPI."""
 
 from __future__ import annotations
 

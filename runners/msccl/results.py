@@ -108,7 +108,7 @@ _VERSION = re.compile(r"(NCCL|RCCL) version[ :]+(\S+)|nccl-library=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutput:
-    """Parsed output of a launch, in which one or several test programs ran one after the other.
+    """The parsed output of a launch, in which one or several test programs ran one after the other.
 
     rows:  rows of all tables, in order
     ranks: number of ranks according to the tables, 0 if unknown

@@ -26,7 +26,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class GpuRanksConfig(RunnerConfig, ABC):
-    """Base class for runners with a process for each GPU, in which a library with NCCL's interface does the work."""
+    """Base of the options of runners with a process per GPU, in which a library with NCCL's interface does the work."""
 
     not_compared: ClassVar[frozenset[str]] = frozenset({"address"})
 

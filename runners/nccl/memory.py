@@ -185,7 +185,7 @@ RankDevice = HostDevice | GpuDevice
 
 
 class _CudaArray:
-    """GPU memory with the attribute from which torch makes a tensor."""
+    """Describes GPU memory by the attribute `__cuda_array_interface__`, from which torch makes a tensor."""
 
     def __init__(self, address: int, elements: int, kind: str) -> None:
         self.__cuda_array_interface__ = {

@@ -1,4 +1,4 @@
-"""The C++ tuner plug-in for NCCL and RCCL: it chooses settings for calls from a file's rows, and counts its choices."""
+"""Finds the C++ tuner plug-in for NCCL and RCCL, which chooses calls' settings from a file's rows and counts them."""
 
 from pathlib import Path
 

@@ -192,7 +192,7 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RankRegion:
-    """Layout of a rank's memory, the same on all ranks: counters, then data, then packets. Offsets are in bytes.
+    """The layout of a rank's memory, the same on all ranks: counters, then data, then packets. Offsets are in bytes.
 
     half_bytes: size of one packet buffer; there are two with double buffering
     bytes:      total size
@@ -242,7 +242,7 @@ def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """A call's element type and reduction.
+    """The element type and the reduce operation of a call.
 
     keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
     """
@@ -274,7 +274,7 @@ _LIMIT = 7
 
 
 class BoundPlan:
-    """A rank's plan with its memory, in the form of `Binding` in native/plan_core.hpp, in its initial state."""
+    """A rank's plan, bound to its memory and in its initial state; `binding` is a `Binding` of native/plan_core.hpp."""
 
     def __init__(
         self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
@@ -313,7 +313,7 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class PlanBuffers:
-    """Layout of the memory that a plan uses.
+    """The layout of the memory that a plan uses.
 
     A piece is a chunk or, if several groups of blocks divide each chunk, one group's part of it.
 

@@ -33,7 +33,7 @@ STDERR = "stderr.txt"
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """A process to start in a fresh working folder.
+    """Describes a process to start in a fresh working folder.
 
     argv:        the command; `./name` runs one of `files`.
     environment: variables in addition to the host's environment.

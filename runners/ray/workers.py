@@ -1,4 +1,4 @@
-"""A campaign's workers on Ray: tasks build programs, actors measure them."""
+"""Runs a campaign's workers on Ray: tasks build programs, actors measure them."""
 
 import logging
 import math
@@ -174,7 +174,7 @@ class RayWorkers:
         self._cluster.close()
 
     def _send(self) -> None:
-        """Send waiting requests to free workers."""
+        """Send the waiting requests to free workers."""
         busy = [call.measurer for call in self._running.values()]
         for _ in range(min(len(self._builds), self._builders - busy.count(None))):
             call = self._builds.popleft()

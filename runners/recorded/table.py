@@ -30,7 +30,7 @@ from chorale.synth.identity import content_id
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOrigin:
-    """Origin of a recorded run's instructions: a generator's schedule, or the vendor's library.
+    """The origin of a recorded run's instructions: a generator's schedule, or the vendor's library.
 
     schedule:     name of the file or of the library
     k, instances: trees per root, and copies on separate channels; None if the record does not contain them
@@ -220,7 +220,7 @@ MI250_SOURCE = (
 
 
 class RecordedTable:
-    """Recorded measurements: for each configuration the mean times of its launches at each size. Immutable."""
+    """A table of recorded measurements: for each configuration and size, the mean times of its launches. Immutable."""
 
     def __init__(self, runs: Iterable[RecordedRun]) -> None:
         self._runs: dict[RecordedConfiguration, dict[int, list[RecordedRun]]] = {}

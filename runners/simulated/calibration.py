@@ -96,7 +96,7 @@ def observations_of(
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The model time = constant_s + alpha_s * chain + overhead_s * messages + chunk_cost * bytes / unit_bytes_per_s.
+    """A model of times: constant_s + alpha_s * chain + overhead_s * messages + chunk_cost * bytes / unit_bytes_per_s.
 
     chain, messages, chunk_cost: see `TimeTerms`; bytes: size of a chunk
     bandwidth_unit, unit_bytes_per_s: the topology's unit, and the real rate of a link of bandwidth 1

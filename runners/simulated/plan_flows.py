@@ -137,7 +137,7 @@ class PlanMessages:
 
 
 class _Put(NamedTuple):
-    """A message of the operation at `block` and `step`. gate: see `MessageGraph`; chunks: size in parts of chunks
+    """A message that the operation `step` of `block` sends. gate: see `MessageGraph`; chunks: size in parts of chunks
 
     is_read: whether the block waits until the data have arrived, as in reads and switch operations
     """
@@ -165,7 +165,7 @@ _End = tuple[int, int, Kind]
 
 
 class PlanFlows:
-    """The flow graph of `plan` on `topology`. The caller must have checked that the plan fits the topology.
+    """Builds the flow graph of `plan` on `topology`. The caller must have checked that the two fit together.
 
     `prices` are the operations' latencies. Blocks are sequential: a put blocks its block until the data have left the
     rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and the

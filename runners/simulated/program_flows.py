@@ -68,7 +68,7 @@ class _Edges(NamedTuple):
 
 
 class ProgramFlows:
-    """The flow graph of `program` on `topology`. The caller must have checked that the program fits the topology.
+    """Builds the flow graph of `program` on `topology`. The caller must have checked that the two fit together.
 
     Blocks are sequential; local work takes no time. A send blocks its block until the message has left the rank, and
     it starts only when the connection's queue (of the protocol's depth) has room.
@@ -169,7 +169,7 @@ class ProgramFlows:
         return int(self._message.max(initial=-1)) + 1
 
     def _block_edges(self) -> Iterator[_Edges]:
-        """Yield, for every loop, edges between parts of instructions: the first must end before the second starts. Each
+        """Yield the edges between parts of a block's instructions: the first must end before the second starts. Each
         block starts a loop only after its previous loop has ended.
         """
         pairs = []

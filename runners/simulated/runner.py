@@ -1,4 +1,4 @@
-"""SimulatedRunner: flow-level simulation of programs, with a symbolic check of their results."""
+"""SimulatedRunner: simulates programs as flows that share links, and checks their results symbolically."""
 
 import math
 from dataclasses import replace

@@ -264,7 +264,7 @@ UNIT_LINK_GBPS = "100"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Latencies, overhead and link rate for commands that simulate.
+    """Options for latencies, overhead and link rate, for commands that simulate.
 
     Args:
         alpha_us: Fixed cost of each message before it starts, in microseconds; default: 0.

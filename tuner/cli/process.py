@@ -37,7 +37,7 @@ def stopping_in_order() -> Iterator[None]:
 
 
 def take_stop_signals() -> None:
-    """From now on, let the first of STOP_SIGNALS raise KeyboardInterrupt; later ones do not interrupt the cleanup."""
+    """Make the first of STOP_SIGNALS raise KeyboardInterrupt from now on; later ones do not interrupt the cleanup."""
     for number in STOP_SIGNALS:
         signal.signal(number, interrupt)
 

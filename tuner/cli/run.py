@@ -43,7 +43,7 @@ from chorale.tuner.reports.tables import Columns, Result, facts_table, rows_tabl
 
 @dataclass(frozen=True, slots=True)
 class RunnerChoices:
-    """Where a runner runs, and its other options.
+    """Options that say where a runner runs, and its other options.
 
     Args:
         link_mbps: Mbit/s of a link; default: that of the runner.

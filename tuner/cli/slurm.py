@@ -52,7 +52,7 @@ class SlurmOptions:
 
 @dataclass(frozen=True, slots=True)
 class SlurmArrayOptions(SlurmOptions):
-    """`SlurmOptions` for a command that can run as a job array.
+    """Options of a command that can run as a Slurm job or as a job array.
 
     Args:
         array: Submit a job array of N tasks, which all measure for the same launch.

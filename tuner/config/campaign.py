@@ -84,7 +84,7 @@ class SearchSection(campaign_values.Strict):
     @model_validator(mode="before")
     @classmethod
     def _has_candidates(cls, section: Any) -> Any:
-        """If neither methods nor programs are given, use `auto`: the methods predicted to be the fastest."""
+        """Use `auto`, the methods predicted to be the fastest, if neither methods nor programs are given."""
         if not isinstance(section, dict) or "methods" in section or section.get("programs"):
             return section
         return {"methods": [AUTO], **section}
@@ -247,7 +247,7 @@ class Campaign(campaign_values.Strict):
     @model_validator(mode="before")
     @classmethod
     def _has_a_name(cls, document: Any) -> Any:
-        """If a campaign has no name, name it after what it tunes, so that each network gets a separate campaign."""
+        """Name a campaign without a name after what it tunes, so that each network gets a separate campaign."""
         if not isinstance(document, dict) or "name" in document or "topology" not in document:
             return document
         collective = campaign_values.collective_text(document.get("collective", "allreduce"))

@@ -133,7 +133,7 @@ Value = str | int | None
 
 
 class Strict(BaseModel):
-    """A model of what users write: unknown keys and infinities are errors, and values cannot be changed later."""
+    """Base of models of what users write: unknown keys and infinities are errors, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -160,7 +160,7 @@ Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
 
 
 class Range(Strict):
-    """Whole numbers from `from` to `to` inclusive; each is the previous one plus `step` or times `factor`."""
+    """A series of whole numbers from `from` to `to`; each is the previous one plus `step` or times `factor`."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -334,10 +334,7 @@ class NeedsSection(Strict):
 
 
 class RunnerSection(Strict):
-    """The keys that all runner sections share; each section adds its runner's options.
-
-    `section_model` creates a runner's section from its declaration.
-    """
+    """The keys that the section `runner` has for all runners; `section_model` adds the options of one runner."""
 
     runner: ClassVar[type[RunnerConfig]]
 

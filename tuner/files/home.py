@@ -36,7 +36,7 @@ _PARTS = ("campaigns", "artifacts", "best", "experiments", "service", "detached"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The data folder and the folders inside it. All paths are absolute; nothing is created before it is needed."""
+    """Gives paths in the data folder. All paths are absolute; nothing is created before it is needed."""
 
     root: Path
 

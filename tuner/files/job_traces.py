@@ -38,7 +38,7 @@ UNKNOWN = "unknown"
 
 
 class _Call(NamedTuple):
-    """One call of a collective. `size_bytes`: the larger of its input and output; `group`: None for all ranks."""
+    """A collective call in a trace. `size_bytes`: the larger of its input and output; `group`: None for all ranks."""
 
     collective: str
     dtype: str

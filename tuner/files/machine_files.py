@@ -14,7 +14,7 @@ from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_top
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Information about a machine that its file does not contain.
+    """Options for information about a machine that its file does not contain.
 
     Args:
         model: Model of the GPUs, such as H100, if the file is a GPU matrix like that of nvidia-smi [as in the file].

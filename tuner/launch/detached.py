@@ -32,7 +32,7 @@ FORMER_SELF_S = 300.0
 
 
 class LaunchState(StrEnum):
-    """Whether a detached launch still runs, and how it ended."""
+    """The states of a detached launch: running, or how it ended."""
 
     RUNNING = "running"
     ENDED = "ended"  # there is a report
@@ -135,7 +135,7 @@ class DetachedLaunch:
             )
 
     def _try_again(self) -> bool:
-        """Wait, then return whether to try MLflow again. This may take long, because nobody waits for the launch."""
+        """Wait, then return whether to try MLflow again. The wait may be long, because nobody waits for the launch."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 

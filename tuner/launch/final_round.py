@@ -1,4 +1,4 @@
-"""The final comparison: repeatedly measure the best programs of each size side by side with the baselines."""
+"""Runs a launch's final comparison: measures each size's best programs again, side by side with the baselines."""
 
 from __future__ import annotations
 

@@ -435,7 +435,7 @@ UPLOAD_PATIENCE_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The results of a launch.
+    """The results of a launch, for reports.
 
     versions: size in bytes -> registered version, if there is one
     verdicts: for each size class, whether the winner got the alias, and why

@@ -83,7 +83,7 @@ _SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Plot frontier and other candidates of `findings` into `path` (.png, .svg or .pdf); unreachable areas are grey.
+    """Plot the frontier and other candidates in `findings` to `path` (.png, .svg or .pdf); unreachable areas are grey.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """

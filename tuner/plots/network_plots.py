@@ -34,7 +34,7 @@ _CURVE_POINTS = 25
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """A line in a drawing: `count` links of equal bandwidth from src to dst and, unless `one_way`, as many back."""
+    """A line in a drawing: `count` links of equal bandwidth from src to dst, and as many back unless `one_way`."""
 
     src: int
     dst: int
@@ -128,7 +128,7 @@ _WIDEST_UNIT_IN, _NARROWEST_IN = 0.8, 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkCanvas:
-    """A network whose connections are drawn as curves.
+    """A network to draw: positions of nodes, and a curve for each connection.
 
     curves:  float64[points, 2] of each connection, in its direction
     unit_in: inches per unit of the positions

@@ -180,10 +180,10 @@ class ReplayOptions:
 
 @dataclass(slots=True)
 class ReplayedCampaign:
-    """A simulated campaign on `task`; `seed` determines the search and the noise.
+    """Simulates a campaign on `task`; `seed` determines the search and the noise.
 
     seconds: simulated measuring time so far, the sum of all repetitions
-    behind:  true time of the choice after each trial, relative to the best possible time (trials, sizes)
+    behind:  true time of the program chosen after each trial / the best possible time (trials, sizes)
     spent_s: value of `seconds` after each trial
     """
 

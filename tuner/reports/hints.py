@@ -1,4 +1,4 @@
-"""Improve the fixes in errors: for names of the wrong kind (a method instead of a file), and for callers in Python."""
+"""Improve the hints in errors: for names of the wrong kind (a method instead of a file), and for Python callers."""
 
 import re
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ _FOUND: Mapping[tuple[str, str], str] = {
 
 
 def explained(error: ChoraleError) -> ChoraleError:
-    """Return `error` with a better fix if the user named something of the wrong kind.
+    """Return `error` with a better hint if the user named something of the wrong kind.
 
     For example, a method was given instead of a topology, or a topology instead of a file.
     """

@@ -1,4 +1,4 @@
-"""The search: decides which candidate to try next. Every result is recorded in an Optuna study.
+"""Searches for fast candidates: decides which one to try next, and records every result in an Optuna study.
 
 A launch has one study: its storage, sampler and plug-ins, and the data stored per trial.
 """
@@ -174,7 +174,7 @@ _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The form in which a study stores a recorded trial.
+    """The outcome of a trial in the form in which an Optuna study stores it.
 
     state:       state in Optuna. A trial without a result is failed (samplers ignore it) if it might succeed when
                  repeated, otherwise pruned.
@@ -328,7 +328,7 @@ class SearchPlan:
 
 
 class Search:
-    """An Optuna study over a finite space in which no point is tried twice.
+    """Suggests candidates in a finite space, with an Optuna study in which no point is tried twice.
 
     The first suggestions are the plan's `starts` or, without these, one point per method; then the sampler decides. If
     there are priors, their best point is suggested second. Once a prior has weight, the next suggestions come from the

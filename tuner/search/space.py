@@ -42,7 +42,7 @@ class Constraints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """All valid combinations of the dimensions' values, without duplicates.
+    """The points that a search may try: all valid combinations of the dimensions' values, without duplicates.
 
     `dimensions` maps fields of `Candidate` to their values, in order of preference: the search starts with the first
     value of each. The first field is `method`. A parameter that does not matter for a method keeps its default value

@@ -396,7 +396,7 @@ def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProgram:
-    """A verified schedule, with the content of schedule and program file; programs given as files have no schedule."""
+    """A registered program with its verified schedule; programs that users gave as files have no schedule."""
 
     verified: VerifiedSchedule | None
     schedule: bytes | None

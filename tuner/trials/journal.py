@@ -200,7 +200,7 @@ def patiently(write: Callable[[], object], sleep: Callable[[float], None] = time
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The first line of a launch's journal.
+    """The description of a launch in the first line of its journal.
 
     launch_id:  unique id of the launch; part of every trial id, so that no trial is recorded twice anywhere
     number:     number of the launch within its campaign, starting at 1

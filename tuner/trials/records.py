@@ -110,7 +110,7 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """The times of a candidate and of each baseline at one size: for each repetition, its seconds.
+    """The times of a candidate and of each baseline at one size, in seconds; one for each repetition.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
     size's weight in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
@@ -232,7 +232,7 @@ MAX_FINALISTS = 6
 
 @dataclass(frozen=True, slots=True)
 class FinalComparison:
-    """The final comparison. results: id of a finalist's trial -> its results, in the order of the sizes
+    """The results of the final comparison: id of a finalist's trial -> its results, in the order of the sizes.
 
     trials:   number of trials that preceded the comparison
     verdicts: conclusion at each size; empty if one program must run at all sizes, and in files of earlier versions

@@ -88,7 +88,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Return, for each kind of call, the times in jobs' status files. Missing and invalid files are ignored."""
+    """Return the times of each kind of call in jobs' status files. Missing and invalid files are ignored."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         try:
@@ -410,7 +410,7 @@ class Renewal:
         return plan.table.ranks == self.healthy.compute_count
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
-        """Return `plan`, with the current table's programs at the sizes at which the new programs are slower.
+        """Measure both tables; return `plan` with the current programs at the sizes at which the new ones are slower.
 
         Tables are compared only if both are for all ranks, because otherwise no job could run both.
         """

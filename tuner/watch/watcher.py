@@ -1,4 +1,4 @@
-"""The main loop of `chorale watch`: it detects changes in a fabric and publishes new tables.
+"""Runs the main loop of `chorale watch`, which detects changes in a fabric and publishes new tables.
 
 A watch shows its state in `state.json`, a file in the format `chorale-watch/1` that is replaced every second. It
 contains the links with their states and rates, the current table, and past events. While a file `hold` exists next to

@@ -213,7 +213,7 @@ def _size(size: SizeResult) -> dict[str, Any]:
 
 
 class BestQuery(Strict):
-    """Which registered version a request asks for."""
+    """The parameters of a request for a registered version."""
 
     topology: str = Field(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])
     collective: CollectiveText

@@ -185,7 +185,7 @@ class CollectiveSpec(JobSpec):
 
 
 class SynthesisSpec(CollectiveSpec):
-    """Design, verify and prove a schedule, as `chorale synth` does."""
+    """A job that designs, verifies and proves a schedule, as `chorale synth` does."""
 
     kind: Literal["synthesis"] = "synthesis"
     method: str = Field(max_length=64, examples=["bfb"])
@@ -204,14 +204,14 @@ class SynthesisSpec(CollectiveSpec):
 
 
 class BoundSpec(CollectiveSpec):
-    """Compute the shortest time of a collective and the cut that proves it, as `chorale bound` does."""
+    """A job that computes the shortest time of a collective and the cut that proves it, as `chorale bound` does."""
 
     kind: Literal["bound"] = "bound"
     k: Count | None = None
 
 
 class FindSpec(JobSpec):
-    """Find topologies of a size and degree from known base graphs, as `chorale find` does."""
+    """A job that finds topologies of a size and degree from known base graphs, as `chorale find` does."""
 
     kind: Literal["find"] = "find"
     nodes: int = Field(ge=2, le=MAX_COUNT, examples=[64])
@@ -220,7 +220,7 @@ class FindSpec(JobSpec):
 
 
 class ProgramSpec(JobSpec):
-    """Lower the schedule of a finished synthesis to a program for a runtime, as `chorale lower` does."""
+    """A job that lowers the schedule of a finished synthesis to a program for a runtime, as `chorale lower` does."""
 
     kind: Literal["program"] = "program"
     result: ResultKey
@@ -235,7 +235,7 @@ class ProgramSpec(JobSpec):
 
 
 class PriceSpec(JobSpec):
-    """Simulate the schedule of a finished synthesis at given buffer sizes, as `chorale simulate` does."""
+    """A job that simulates the schedule of a finished synthesis at given buffer sizes, as `chorale simulate` does."""
 
     kind: Literal["price"] = "price"
     result: ResultKey
@@ -249,7 +249,7 @@ class PriceSpec(JobSpec):
 
 
 class JudgeSpec(JobSpec):
-    """Judge whether measured results of a collective are good, as `chorale judge` does."""
+    """A job that judges whether measured results of a collective are good, as `chorale judge` does."""
 
     kind: Literal["judge"] = "judge"
     topology: Network

@@ -15,7 +15,7 @@ from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 
 
 class JobState(StrEnum):
-    """State of a job. Queued and running jobs continue after a restart of the service; the other states are final."""
+    """The states of a job. Queued and running jobs continue after a restart of the service; other states are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,7 +29,7 @@ class JobState(StrEnum):
 
 
 class Progress(BaseModel):
-    """Number of finished parts of a computation, and number of all parts."""
+    """The progress of a computation: number of finished parts, and number of all parts."""
 
     done: int
     total: int
@@ -45,7 +45,7 @@ class ErrorFacts(BaseModel):
 
 
 class Job(BaseModel):
-    """A job. `result`: key of its result at /v1/results/KEY; null until it is done.
+    """A job of the service. `result`: key of its result at /v1/results/KEY; null until the job is done.
 
     owner:    name of the token that submitted the job
     key:      the result's content key: jobs with the same key have the same result

@@ -83,7 +83,7 @@ class JobScheduler:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop. Queued and running jobs continue at the next start."""
+        """Stop the scheduler. Queued and running jobs continue at its next start."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
