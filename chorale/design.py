@@ -1,7 +1,7 @@
 """Find networks; design, verify, lower, simulate and run schedules from Python.
 
 Networks and sizes can be given in several forms. Results have methods for the next steps, and notebooks show them as
-tables. Errors name Python arguments.
+tables. Errors name Python arguments instead of command-line flags.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
-    """Return an instance of the dataclass `kind` with `options`. Raises InvalidInput(rule, …) for unknown ones."""
+    """Return an instance of the dataclass `kind` with the fields `options`. Raises InvalidInput(rule, …) for others."""
     try:
         return kind(**options)
     except TypeError:
@@ -107,11 +107,11 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Base of classes that extend result classes of other packages by methods such as `plot` and `run`."""
+    """Base of classes that add methods such as `plot` and `run` to the result classes of other packages."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
-        """Convert `value`, an instance of the base class, to this class; `facts` are set as additional attributes."""
+        """Return `value`, an instance of the base class, as an instance of this class, with `facts` as attributes."""
         if isinstance(value, cls):
             return value
         copied = object.__new__(cls)
@@ -574,7 +574,7 @@ class NetworkFrontier(list[Mapping[str, Any]]):
         return topology(self[row]["spec"])
 
     def plot(self, row: int = 0) -> Picture:
-        """Return a drawing of the network of row number `row`."""
+        """Draw the network of row number `row`."""
         return self.topology(row).plot()
 
     def __repr__(self) -> str:

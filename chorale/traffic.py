@@ -1,4 +1,4 @@
-"""Plan all-to-alls with given message sizes, for frameworks that plan every batch. Sizes and plans are arrays."""
+"""Plan all-to-alls with given message sizes, for frameworks that plan each batch. Sizes and plans are arrays."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class AllToAllPlan:
     def method(self) -> str:
         """Return how the plan was computed.
 
-        `two level`, `moves`, `lp`, `prices`, or as in libraries: `direct`, `sender rail`, `receiver rail`.
+        `two level`, `moves`, `lp` and `prices` are Chorale's; libraries use `direct`, `sender rail` or `receiver rail`.
         """
         return self.plan.method
 

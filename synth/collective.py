@@ -1,7 +1,7 @@
 """Collective operations: at which rank each shard starts and must end, and whether contributions are added.
 
-In a custom collective, a rule for each output chunk says which input chunks are added up in it. The input and output of
-each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
+A custom collective consists of rules. Each says which input chunks are added up in one output chunk. The input and
+output of each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RequiredChunk:
 class CustomCollective:
     """A collective defined by the required content of its outputs.
 
-    input_chunks, output_chunks: chunks in each rank's input and output buffer; a vector has the larger number of chunks
-    required: rules, sorted by rank and chunk, at most one per output chunk; a sum has at most `ranks` terms
+    input_chunks, output_chunks: number of chunks in each rank's input and output buffer
+    required: rules for output chunks, sorted by rank and chunk; a sum has at most `ranks` terms
     """
 
     name: str
@@ -94,7 +94,7 @@ class CustomCollective:
 
     @cached_property
     def labels(self) -> Labels:
-        """Families of input chunks that are connected by sums. O(contributions + ranks * input chunks)."""
+        """Families of input chunks that occur in the same sums. O(contributions + ranks * input chunks)."""
         parent: dict[Cell, Cell] = {}
 
         def root(cell: Cell) -> Cell:
@@ -159,7 +159,7 @@ class CustomCollective:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Families of input chunks. Two chunks are in the same family if sums connect them, possibly via other chunks.
+    """Groups input chunks into families. Chunks that occur in the same sum, directly or via other sums, share a family.
 
     family:  for each (rank, input chunk), the number of its family: rank * chunks + chunk of the first member
     member:  for each (rank, input chunk), its index in the family

@@ -21,7 +21,7 @@ _WAY_OUT = "use a smaller file"
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
-    """Raise InvalidInput if parsing JSON `content` could take more than about 1 GiB. `what` names it in the error."""
+    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. `what` names it in the error."""
     if len(content) > MAX_JSON_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_JSON_BYTES} bytes", len(content), _WAY_OUT)
     text = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -32,7 +32,7 @@ def require_small_json(content: bytes | str, what: str) -> None:
 
 
 def require_small_xml(content: bytes, what: str) -> None:
-    """Raise InvalidInput if parsing XML `content` could take more than about 1 GiB. `what` names it in the error."""
+    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. `what` names it in the error."""
     if len(content) > MAX_XML_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_XML_BYTES} bytes", len(content), _WAY_OUT)
     if (tags := content.count(b"<")) > MAX_XML_TAGS:

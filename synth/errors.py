@@ -14,8 +14,8 @@ class ChoraleError(Exception):
     """Base class of all errors that Chorale raises intentionally.
 
     Args:
-        rule: what is wrong. `{}` stands for the value: "the folder {} does not exist". Without `{}`, the value follows
-            the text: "--k must be at least 1" becomes "--k must be at least 1, got 0".
+        rule: what is wrong. `{}` is replaced by the value: "the folder {} does not exist". Without `{}`, the value
+            follows the text: "--k must be at least 1" becomes "--k must be at least 1, got 0".
         value: the value; empty if the rule needs none.
         way_out: what to do about it.
 
@@ -57,11 +57,11 @@ def printable(text: str) -> str:
 
 
 class InvalidInput(ChoraleError):
-    """A spec, file, parameter or schedule breaks a rule (exit code 2)."""
+    """Raised if a spec, file, parameter or schedule is invalid (exit code 2)."""
 
 
 class UnknownName(InvalidInput):
-    """An unknown name. `kind` says what was looked up, for example `method`."""
+    """Raised for an unknown name. `kind` says what was looked up, for example `method`."""
 
     def __init__(self, kind: str, value: object, way_out: str) -> None:
         super().__init__(kind, value, way_out)
@@ -73,13 +73,13 @@ class UnknownName(InvalidInput):
 
 
 class CheckFailed(ChoraleError):
-    """A check had a negative result, for example a schedule that does not verify (exit code 1)."""
+    """Raised if a check fails, for example if a schedule is found to be wrong (exit code 1)."""
 
     exit_code = 1
 
 
 class Unavailable(ChoraleError):
-    """Something outside Chorale is missing or cannot be reached (exit code 3)."""
+    """Raised if something outside Chorale, such as a library or server, is missing or unreachable (exit code 3)."""
 
     exit_code = 3
 

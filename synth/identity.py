@@ -1,4 +1,4 @@
-"""Exact identity: content ids (SHA-256 over canonical JSON and arrays) and exact rational numbers.
+"""Computes content ids (SHA-256 over canonical JSON and arrays), and converts exact rational numbers.
 
 Rational numbers can be read from text, written as text, and reconstructed from a solver's floats.
 """

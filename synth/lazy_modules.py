@@ -1,7 +1,7 @@
-"""Imports on first use, so that commands only load the libraries they use, and the extras of optional libraries.
+"""Imports libraries on first use, so that commands only load what they need, and lists the optional libraries.
 
 Each library below takes at least 0.1 s to import. If a package re-exports names from its modules, `lazy_names` imports
-such a module when one of its names is first used. Extras are installed with `pip install`.
+such a module when one of its names is first used. Optional libraries belong to extras, which pip installs.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ def minimum(objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str
 
 
 class GrowingProgram:
-    """A linear program as in `minimum`, to which rows can be added after it has been solved.
+    """A linear program as in the function `minimum`, to which rows can be added after it has been solved.
 
-    After rows are added, the solver continues from the previous vertex (dual simplex), so a few new rows take only a
+    After rows are added, the solver continues from its previous solution (dual simplex), so a few new rows take only a
     few steps. The same rows in the same order always give the same result.
     """
 

@@ -44,7 +44,7 @@ def _quotas() -> Iterator[float]:
 
 
 def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
-    """Yield, for each control group that contains this process, the numbers in its files for `controller`.
+    """Yield the numbers in the files for `controller` of each control group (cgroup) that contains this process.
 
     forms: names of the files in cgroup 2, and in cgroup 1
     """

@@ -13,7 +13,7 @@ from chorale.synth.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A rank's work for one layer in an iteration, on its part of the batch.
+    """The work of one rank for one layer in a training iteration, on the rank's part of the batch.
 
     forward_s, backward_s: computation time in seconds
     gradient_bytes: bytes of gradients for the parameters that every rank holds; gradients are summed over all ranks
@@ -59,7 +59,7 @@ class Iteration:
 def train_iteration(
     layers: Sequence[Layer], bucket_bytes: int, allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the times of one iteration for a model with `layers` in forward order. All ranks behave identically.
+    """Predict the times of one iteration for a model with `layers` in forward order. All ranks behave identically.
 
     Computation and communication are two streams. The communication stream executes one collective at a time, in order.
     During the backward pass, gradients are collected in a bucket. When it holds at least `bucket_bytes` (layers are

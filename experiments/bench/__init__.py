@@ -1,1 +1,1 @@
-"""Our own benchmarks."""
+"""Benchmarks of this code."""

@@ -1,4 +1,4 @@
-"""Our own benchmarks. The facts of a case (counts, exact costs, digests) must not change between versions.
+"""Defines the benchmarks. The facts of a case (counts, exact costs, digests) must not change between versions.
 
 Schedules are compared with their certified bounds, the times of bounds with NetworkX's maximum flows, and complete
 commands with limits of time and memory. `chorale bench` imports this module by name.
@@ -41,7 +41,7 @@ from chorale.synth.topology.topology import Topology
 class BenchmarkOutcome:
     """The outcome of one benchmark case.
 
-    facts:   counts and certificates as JSON, identical on every machine
+    facts:   counts, costs and digests as JSON, identical on every machine
     ratio:   factor by which our code is better than the reference
     seconds: measured times by name; empty if exact costs are compared
     peak_mb: peak resident size in 10**6 bytes of the process that ran the case; None if it was this process
@@ -55,7 +55,7 @@ class BenchmarkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark. `run` runs one case; `goals` maps each case to the ratio that it should reach.
+    """A benchmark with several cases. `run` runs one case; `goals` maps each case to the ratio that it should reach.
 
     is_exact: whether ratios compare exact costs. If so, a missed goal is a regression, not the effect of a busy
       machine.
@@ -175,7 +175,7 @@ libraries it has imported."""
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """What a command used, and its output.
+    """Resources that a command used, and its output.
 
     processor_s: user and system time, including that of its child processes
     passed_s:    wall-clock time from start to end
@@ -289,7 +289,7 @@ def expected_facts() -> dict[str, Any]:
 
 
 def rows_of(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
-    """Run every case and yield its JSON row; `holds` is false if facts or exact ratios are not as expected."""
+    """Run every case and yield its row of results; `holds` is false if facts or exact ratios are not as expected."""
     expected = expected_facts().get(benchmark.name, {})
     for case, goal in benchmark.goals.items():
         outcome = benchmark.run(case)

@@ -35,7 +35,7 @@ _RECORDED_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """The demo on a running fabric. home: folder for records and tables; steps: training steps, at least two"""
+    """Runs the demo on an emulated fabric. home: folder for records and tables; steps: training steps, at least two"""
 
     topology: Topology
     fabric: EmulatedFabric
@@ -96,7 +96,7 @@ def chorale(*words: str) -> str:
 
 
 def comparison(gloo: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare two trainings: median seconds of a step (the first is ignored), losses, and calls that ran programs."""
+    """Compare training with Gloo and with programs: median step time without the first step, losses, program calls."""
     trainings = {"gloo": gloo, "chorale": ours}
     return {
         "step_s": {name: statistics.median(training["step_s"][1:]) for name, training in trainings.items()},

@@ -1,4 +1,4 @@
-"""Compares Pareto frontiers that our finder returns with the paper's; kinds of networks on them (figure 15)."""
+"""Compares the Pareto frontiers of our finder with the paper's, also by kind of network (figure 15)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -49,7 +49,7 @@ _QUICK_NODES = 256
 
 
 def _finder_rows(nodes: int) -> list[Row]:
-    """Return rows for our frontier (all synthesized and verified), then rows for the printed frontier."""
+    """Return rows for our frontier, whose schedules are all verified, then rows for the printed frontier."""
     query = FinderQuery(nodes, DEGREE)
     frontier = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     ours = [finding.candidate for finding in frontier]
@@ -148,7 +148,7 @@ def kind_of(spec: str) -> str:
 
 
 def _least_us(workload: Workload, nodes: int) -> float:
-    """Return a lower bound on the time in microseconds on any network of this size and degree."""
+    """Return a lower bound on the workload's time in µs on any network of this size and degree."""
     return float(workload.us_of(least_steps(nodes, DEGREE), least_bandwidth_factor(nodes)))
 
 
@@ -222,7 +222,7 @@ def _all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
 
 
 def _frontier_all_rows(parts: Sequence[Any]) -> list[Row]:
-    """Return one row for each range of sizes between successive powers of two, then rows for the printed points."""
+    """Return a row for each range of node counts between successive powers of two, then rows for printed points."""
     ours, theirs = map(frontiers_of, parts)
     rows, low = list[Row](), SMALLEST
     while low <= max(ours):

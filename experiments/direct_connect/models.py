@@ -1,4 +1,4 @@
-"""Figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
+"""Reproduces figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
 
 Line graphs of optimal bases and generalized Kautz graphs are compared with the minimum bandwidth time. The times of
 allreduce and all-to-all on large networks of degree 4 are compared with those on rings, trees and tori.
@@ -184,7 +184,7 @@ _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the l
 
 
 def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
-    """Compare the `times`-fold line graph of `base` with the costs in corollary 7.1, exact for BFB (theorem 10)."""
+    """Compare the `times`-fold line graph of `base` with the costs in corollary 7.1, which are exact for BFB."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
         measured = measure_schedule(spec, "bfb")

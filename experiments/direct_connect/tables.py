@@ -1,4 +1,4 @@
-"""Tables 4 to 9 of the paper on direct-connect topologies: topologies of degree 4, every printed row next to ours.
+"""Reproduces tables 4 to 9 of the paper on direct-connect topologies, with every printed row next to ours.
 
 Table 4 has times on 1,024 nodes, 5 the best bidirectional topologies with 5 to 12 nodes, 6 synthesis times, 7
 Pareto-optimal topologies with 32 to 1,024 nodes, 8 distance-regular graphs, on which BFB is always bandwidth-optimal,
@@ -78,7 +78,7 @@ def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:
 
 
 def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None) -> list[Quantity]:
-    """Return a verified allgather's steps, bandwidth time, diameter and, with `gap`, the certified all-to-all rate."""
+    """Return a verified allgather's steps, bandwidth time and diameter; if `gap` is given, also the all-to-all rate."""
     least, hops = least_bandwidth_factor(measured.topology.compute_count), measured.diameter
     quantities = [
         Quantity("steps", Interval.exactly(measured.cost.steps), hops, "the network has that diameter"),
@@ -293,7 +293,7 @@ Steps = Literal["Moore", "at most one more", "more"] | int
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What table 9 claims about `family`, for the instance `spec`.
+    """The claims of table 9 about `family`, for the network `spec` of this family.
 
     bfb:  whether BFB reaches the costs; if not, the method expand does, from a stored schedule
     note: the reason if a property of our network differs

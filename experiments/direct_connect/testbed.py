@@ -1,4 +1,4 @@
-"""Figures 6, 11, 13 and 14: times of allreduce on small networks, from a model and from live measurements.
+"""Reproduces figures 6, 11, 13 and 14: times of allreduce on small networks, modelled and measured live.
 
 The paper ran its schedules on an optical testbed (section 8.1). We compute their times with the model that appendix A.2
 fits to that testbed, measure them live on a slower emulated fabric, and check the paper's claims. Figure 6 compares the
@@ -56,7 +56,7 @@ TREE_CHUNKS = (1, 16)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A network with an allreduce schedule.
+    """A network with a method for an allreduce schedule, which is compared with others.
 
     chunks: numbers of chunks per shard to try (None: the method chooses); at each size, the fastest one counts
     """
@@ -93,7 +93,7 @@ def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
 
 
 def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], repeats: int) -> dict[str, LiveTimes]:
-    """Return name of contender -> live times with the fastest chunk count at each size.
+    """Measure contenders; return name -> live times with the fastest chunk count at each size.
 
     Contenders on the same network are measured interleaved.
     """
@@ -121,7 +121,7 @@ _WITHIN = 0.1
 class SpeedupClaim:
     """At `size`, `better` takes less time than `worse` by the fraction `printed`, on average over `nodes`.
 
-    reasons: why the claim is not reproduced, by origin of the times (the model, or live); it must be without a reason
+    reasons: why the claim is not reproduced, by origin of the times (the model, or live); without one, it must be
     """
 
     size: str
@@ -271,8 +271,8 @@ def _line_row(
     """Fit a line to the rows `points`, from key `x` to key `y`. Return a row with the line, its relative errors and the
     paper's.
 
-    line: T_L or T_B, the time that the line explains; a T_B line passes through the origin
-    near, far: largest mean error that counts as a match, and largest one that `_FIGURE_14_BUSY` can explain
+    line: T_L or T_B, the part of the time to which the line is fitted; a T_B line passes through the origin
+    near, far: largest mean error that counts as a match, and largest that a busy machine (`_FIGURE_14_BUSY`) explains
     """
     xs, ys = [float(point[x]) for point in points], [point[y] for point in points]
     slope, fixed = linear_regression(xs, ys, proportional=line == "T_B")

@@ -48,7 +48,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Models to train on networks with `nodes` nodes. networks: (kind, method, spec); the fastest of a kind counts"""
+    """Networks with `nodes` nodes that train `models`. networks: (kind, method, spec); the fastest of a kind counts"""
 
     nodes: int
     models: tuple[str, ...]
@@ -101,7 +101,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function of the rows: the fraction by which our value is below that of `kind`, averaged over models."""
+    """Return a function of rows: the fraction by which our `key` is below that of `kind`, averaged over `models`."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

@@ -1,4 +1,4 @@
-"""ForestColl's exact optima for allgather, its paper's tables, figures 9 and 11, and examples of optimal pipelines.
+"""Reproduces ForestColl: exact optima for allgather, the paper's tables, figures 9 and 11, example pipelines.
 
 Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show where the table has
 check marks, so we derive them from section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and our
@@ -65,7 +65,7 @@ _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, p
 
 
 def _compare_optimum(row: PublishedRow) -> Row:
-    """Compare a verified schedule's rate with the printed one. A certified cut proves ours optimal for that k."""
+    """Compare a verified schedule's rate with the printed rate. A certified cut proves that ours is optimal for k."""
     topology = parse_topology(row.spec)
     quantities = []
     if "k" in row.printed:
@@ -413,7 +413,7 @@ _SLOWER = "one core, which may be slower than theirs"
 
 
 def _conclude(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, with their times relative to the first network in their family."""
+    """Add to the rows their times relative to the first network of the same family."""
     first: dict[str, float] = {}
     return [
         {**row, "times_the_first": row["seconds"] / first.setdefault(row["family"], row["seconds"])} for row in rows

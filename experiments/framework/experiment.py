@@ -1,4 +1,4 @@
-"""Experiments: each answers a question with rows of results, and may compare them with the rows of a published table.
+"""Defines experiments, which answer a question with rows of results and may compare them with published rows.
 
 Each quantity of a published row must equal ours within the printed digits, or a reason must explain the difference.
 Printed numbers are only used for comparison, never as results.
@@ -90,7 +90,7 @@ def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question with independent cases. Each case is evaluated to a part; the result's rows follow from all parts.
+    """A question that is answered case by case. Each case is evaluated to a part; all parts together give the rows.
 
     name:     name on the command line
     source:   where the question or the published answer comes from
@@ -157,7 +157,7 @@ class PublishedTable:
 
 
 def published(table: str) -> PublishedTable:
-    """Return the table of the direct-connect paper that has the number `table`, such as "7"."""
+    """Return table number `table` of the direct-connect paper, such as "7"."""
     document = json.loads(resources.files("chorale.experiments").joinpath("data", "direct-connect.json").read_bytes())
     content = document["tables"][table]
     return PublishedTable(

@@ -76,7 +76,7 @@ def measure_on_fabric(
 
 @contextmanager
 def _machine() -> Iterator[Path]:
-    """Lock the machine, and yield the data folder."""
+    """Lock the machine for measurements, and yield the data folder."""
     home = Home.from_environment()
     root = home.create(home.root)
     with exclusive(machine_lock(), _PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Line charts of result rows: one panel per title, with one line per name."""
+"""Draws line charts of result rows: one panel per title, with one line per name."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The reproduction report in Markdown: our rows, the papers' rows, and the outcome of each comparison."""
+"""Writes the reproduction report in Markdown: our rows, the papers' rows, and the outcome of each comparison."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ class ReportSection:
 
     @property
     def differences(self) -> list[list[str]]:
-        """A line for each row that is better or not reached: outcome, experiment, row in words, and reason."""
+        """A line for each row in which ours is better or misses the printed value: outcome, experiment, row, reason."""
         lines = []
         for row in self.rows:
             ending = row_outcome(row)

@@ -1,4 +1,4 @@
-"""The experiments by name, and how to run one: compute its parts, save each immediately, then derive the rows.
+"""Lists experiments by name and runs them: computes an experiment's parts, saves each, then derives the rows.
 
 `chorale experiment` imports this module by name, because `tuner` is a lower layer.
 """
@@ -71,7 +71,7 @@ def summaries() -> tuple[Summary, ...]:
 
 
 def file_text() -> str:
-    """Return the content that summaries.json should have. This imports all experiments."""
+    """Return the text of summaries.json, which lists all experiments. This imports all of them."""
     entries = [
         {"name": e.name, "module": _ENTRIES[e.name]["module"], "question": e.question, "source": e.source}
         for e in load_all()
@@ -213,7 +213,7 @@ def case_name(case: Case) -> str:
 
 
 def _part_by_name(name: str, case: Case) -> ExperimentPart:
-    """Compute a part in a worker. It gets the experiment's name, because the functions cannot be pickled."""
+    """Compute a part in a worker process, which gets the experiment's name because functions cannot be pickled."""
     return _part(load(name), case)
 
 

@@ -1,4 +1,4 @@
-"""Switches that add and multicast: bounds, schedules and NCCL's algorithms on fabrics with such switches."""
+"""Experiments with switches that add and multicast: bounds, schedules, and NCCL's algorithms."""
 
 import time
 from collections import Counter
@@ -196,7 +196,7 @@ _UNITS = Fraction(1, 10_000)
 
 
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return a row for a batch of random networks: each schedule's time above the bound by seed, and the reasons."""
+    """Return a row for a batch of random networks: time above the bound by seed, and reasons for it."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

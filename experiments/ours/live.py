@@ -1,4 +1,4 @@
-"""Live runs on emulated fabrics: effects of trees per root, chunks and channels, and the engine's overhead."""
+"""Experiments on emulated fabrics: effects of trees per root, chunks and channels, and the engine's overhead."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Programs that differ in one parameter: its value -> program. The first value is the baseline."""
+    """Programs that differ in one parameter. values: the parameter's value -> program; the first is the baseline"""
 
     method: str
     parameter: str
@@ -69,7 +69,7 @@ Case: TypeAlias = tuple[tuple[Sweep, ...], tuple[int, ...], int]
 
 
 def _channels_live_rows(case: Case) -> list[Row]:
-    """Return a row for each value and size. A runner only returns times if every element of the results is correct."""
+    """Return a row for each parameter value and size. Runners only return times if every result element is correct."""
     sweeps, sizes, repeats = case
     topology, built = parse_topology(NETWORK), dict[SweepPoint, BuildResult]()
     for point in {point: None for sweep in sweeps for point in sweep.values.values()}:
@@ -146,7 +146,7 @@ _RUNNERS: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LiveCase:
-    """Allreduce on one fabric by one runner, compared with all of its library's algorithms."""
+    """An allreduce that one runner measures on one fabric, together with all algorithms of the runner's library."""
 
     spec: str
     link_mbps: int
@@ -167,7 +167,7 @@ def _live_cases(
 
 
 def _engine_live_rows(case: LiveCase) -> list[Row]:
-    """Return a row for each size. Its minimum time on the links counts frame headers, but not acknowledgements."""
+    """Return a row for each size. Minimum times include frame headers, but not acknowledgements."""
     topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
         source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)

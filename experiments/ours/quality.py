@@ -1,4 +1,4 @@
-"""Quality of schedules: bandwidth left after failures, time lost by lowering to programs, and methods compared."""
+"""Experiments on the quality of schedules: after link failures, after lowering to programs, and between methods."""
 
 import random
 from collections.abc import Mapping

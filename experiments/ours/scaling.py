@@ -1,4 +1,4 @@
-"""How synthesis and campaigns speed up with Ray workers on one machine, and how synthesis time grows with size."""
+"""Measures how Ray workers speed up synthesis and campaigns, and how synthesis time grows with network size."""
 
 import os
 import tempfile

@@ -185,7 +185,7 @@ def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, s
 
 @cache
 def _task(fabric: str, collective: str) -> RecordedTask:
-    """Return the task from a cache, so that all strategies share its randomly drawn repetitions."""
+    """Return the task for a fabric and a collective. It is cached, so that all strategies use the same random draws."""
     return RecordedTask.of(fabric, collective)
 
 
@@ -232,7 +232,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 
 
 def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
-    """Return the candidates that are best at a size on the other fabric, the most frequent one first."""
+    """Return the candidates that are the best at some size on the other fabric, the most frequent one first."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
     other = _task(fabric, task.collective)
     best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]

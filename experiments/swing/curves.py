@@ -1,4 +1,4 @@
-"""Times of Swing and rival algorithms by size, and the Swing paper's claims as ranges for values from these times."""
+"""Computes times of Swing and rival algorithms by size, and checks the Swing paper's claims about them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Curves:
         return min((name for name in RIVALS if name in self.seconds), key=lambda name: self.seconds[name][size_bytes])
 
     def gain(self, size_bytes: int) -> float:
-        """Return how much higher Swing's goodput is than the best rival's: 1 means twice as fast."""
+        """Return Swing's gain in goodput over its best rival, as a fraction: 1 means twice as fast."""
         return self.ratio(self.best_rival(size_bytes), size_bytes) - 1
 
     def ratio(self, algorithm: str, size_bytes: int) -> float:
@@ -94,7 +94,7 @@ class Curves:
 
 
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Return the times of `algorithms` by the congestion model. The ring is only included in two dimensions."""
+    """Predict the times of `algorithms` with the congestion model. The ring is only included in two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)
@@ -114,7 +114,7 @@ def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[s
 
 @cache
 def flow_seconds(scene: NetworkScene, method: str, size_bytes: int) -> float:
-    """Return the seconds by the flow model, without barriers between steps and with links shared max-min fairly."""
+    """Predict the time in seconds with the flow model: no barriers between steps, links shared max-min fairly."""
     (seconds,) = simulate(_traffic(scene.spec, method), scene.model(Fraction(0)), [size_bytes], "flow")
     return seconds
 
@@ -143,7 +143,7 @@ class RangeClaim:
     """A claim from the paper as a range for a value computed from our curves.
 
     measure:  takes the figure's curves in order; the claim is reproduced if the result is between `low` and `high`
-    expected: verdict that our curves gave so far; a row holds if its verdict is the same
+    expected: verdict of earlier runs; a row holds if its verdict is the same
     reason:   why the claim is not reproduced with the constants that the paper states
     """
 

@@ -1,4 +1,4 @@
-"""Table 2 and figures 7 to 16 of the Swing paper, and the claims in its section 5 as ranges of values.
+"""Reproduces table 2 and figures 7 to 16 of the Swing paper, and the claims in its section 5 as ranges of values.
 
 A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain of up to 2. Ranges are wider if the paper
 says "around" or "up to".

@@ -40,8 +40,8 @@ _FAR = 2**62
 def least_tree(cost: Costs, root: int) -> int:
     """Return the cost of the cheapest tree from `root` to all nodes. The arc from a to b costs `cost[a, b]`.
 
-    Chu-Liu/Edmonds algorithm: subtract the cost of each node's cheapest incoming arc from all its incoming arcs. Unless
-    arcs of cost 0 now reach all nodes, merge each cycle of such arcs into one node and repeat this.
+    Chu-Liu/Edmonds algorithm: subtract the cost of each node's cheapest incoming arc from all its incoming arcs. If
+    arcs of cost 0 do not reach all nodes yet, merge each cycle of them into one node and repeat both steps.
     """
     paid = 0
     while len(cost) > 1:
@@ -322,8 +322,8 @@ def _prices(
 ) -> list[Fraction]:
     """Return each link's price: the total weight of the cuts that it enters (that it leaves if `outward`).
 
-    The worth of a switch in the certificate is added to links into the switch and subtracted from links out of it
-    (reversed if `outward`). Also adds to `counted[rank]` the weights of all cuts that do not contain the rank.
+    The certificate gives switches a worth, which raises the prices of links into the switch and lowers those of links
+    out of it (reversed if `outward`). Also adds to `counted[rank]` the weights of all cuts without the rank.
     """
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
@@ -386,7 +386,7 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
 
 
 def tries(topology: Topology, are_symmetric: bool) -> int:
-    """Return the number of trees that a check has to compare to find the cheapest pair."""
+    """Return how many trees must be compared to find the cheapest pair of trees."""
     adders, copiers = _acting(topology)
     sets = (1 << len(adders)) + (1 << len(copiers))
     return sets if are_symmetric else sets * (topology.compute_count + len(topology.abilities))

@@ -44,11 +44,11 @@ from chorale.synth.topology.topology import Topology, connected_labels
 
 
 def tight_parts(search: CutSearch) -> list[Nodes]:
-    """Return disjoint allgather bottlenecks, each as small as possible, that cover as many ranks as possible.
+    """Return disjoint bottlenecks of an allgather, each as small as possible, that contain as many ranks as possible.
 
     A set of nodes is a bottleneck (tight) if receiving everything from outside takes as long as the complete allgather.
-    The union of two tight sets that share a rank is tight, unless it contains all ranks. Takes one test of all cuts per
-    set of more than one rank.
+    The union of two tight sets that share a rank is tight, unless it contains all ranks. Each returned set of more than
+    one rank costs one test of all cuts.
     """
     *_, (time, _) = improving_cuts(search)
     trees_per_bandwidth, k = integral_trees(search.topology, time)
@@ -97,10 +97,10 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 
 
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
-    """Return sets of a rank and surrounding switches that have less incoming bandwidth than the rank alone.
+    """Return sets, each of one rank and switches around it, that have less incoming bandwidth than the rank alone.
 
-    For each rank behind switches, this is the set with the least incoming bandwidth, unless that is the rank alone.
-    Takes one flow computation per rank behind a switch, or fewer if symmetries are known.
+    For each rank that is linked to switches, this is the set with the least incoming bandwidth. Takes one flow
+    computation per rank behind a switch, or fewer if symmetries are known.
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
@@ -146,7 +146,7 @@ def reduce_scatter_allgather_time(topology: Topology) -> Fraction:
 
 
 def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
-    """Return the bound on allreduce that follows from the groups `parts` and every other rank as a separate group.
+    """Return the allreduce bound for a partition into the groups `parts` and groups of one rank for all other ranks.
 
     Treating groups as processes shows that p groups receive 2 (p - 1) M in total (bandwidth-optimal pipeline, theorem
     17 for single ranks, and theorem 16 for two groups in Eulerian networks). O(links * parts).
@@ -163,7 +163,7 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 
 
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best known lower bound on the bandwidth time T_B / M of `collective`. It holds for every schedule.
+    """Return the best known lower bound on the bandwidth time per byte, T_B / M, of any schedule for `collective`.
 
     For allgather, reduce_scatter, broadcast and reduce, this is the optimum (see `Optimum` for one-way networks). The
     search is fast if a single rank is the bottleneck.
@@ -194,7 +194,7 @@ MAX_REACH = 2**30
 
 
 def require_reach(topology: Topology) -> None:
-    """Raise InvalidInput if paths in the network are so long that the search for cuts would take minutes."""
+    """Raise InvalidInput if the network has such long paths that the search for cuts would take minutes."""
     links = topology.links
     if topology.node_count * len(links) <= MAX_REACH:
         return
@@ -238,7 +238,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
-    """For each bandwidth, yield the group of nodes, joined by wider links, that takes longest to reach other groups."""
+    """Yield, for each link bandwidth, the nodes joined by wider links that exchange data with the rest most slowly."""
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -264,7 +264,7 @@ Label = list[int]
 
 
 class GroupedFabric:
-    """A network, prepared for allreduce bounds that count what groups of nodes receive (or send, if `outward`).
+    """Computes allreduce bounds on a network from what groups of nodes must receive (or send, if `outward`).
 
     into:       (source, bandwidth) of each node's incoming links; if sends are counted, (target, bandwidth) of its
                 outgoing links
@@ -297,7 +297,7 @@ class GroupedFabric:
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the groups in `label`. Groups without ranks join the group whose incoming bandwidth grows least."""
+        """Return the groups of the partition `label`. Groups without ranks are merged into a suitable other group."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -332,9 +332,9 @@ class GroupedFabric:
         return [self._with_passing(group, members) for group in homes]
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` and surrounding switches that reduce its incoming bandwidth, chosen greedily.
+        """Return `group` together with switches that reduce its incoming bandwidth, chosen greedily.
 
-        These are switches outside `members` that can reach `group` through other such switches.
+        Only switches outside `members` that can reach `group` through other such switches are considered.
         """
         around, waiting = set[int](), sorted(group)
         most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0  # on large networks only direct neighbours
@@ -370,7 +370,7 @@ class GroupedFabric:
         return sum(width for other, width in self.into[node] if other not in group)
 
     def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
-        """Return the time per byte that follows from `groups`, or None for fewer than two groups.
+        """Return the lower bound on the time per byte that `groups` prove, or None for fewer than two groups.
 
         outside: switches with a limit on adding that belong to no group
         """
@@ -383,7 +383,7 @@ class GroupedFabric:
         return self.scale / rate
 
     def improved(self, label: Label, members: set[int], outside: Sequence[int]) -> Label:
-        """Return labels that prove a larger time, found by moving single nodes and merging groups in `label`."""
+        """Return a partition that proves a larger bound than `label`, found by moving nodes and merging groups."""
         best, value = list(label), self._proved(label, members, outside)
         is_better = True
         while is_better:
@@ -400,7 +400,7 @@ class GroupedFabric:
 
 
 def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
-    """Yield variants of `label` in which a node moves to another or a new group, or two groups are merged."""
+    """Yield variants of the partition `label`: a node moves to another or a new group, or two groups are merged."""
     names = sorted({name for name in label if name >= 0})
     for node, name in enumerate(label):
         for other in [*names, node] if name >= 0 else []:

@@ -1,10 +1,10 @@
 """Computes the optimal time of collectives along trees, the bottleneck cut, and the number of trees needed to reach it.
 
-Weights w say how many shards start at each rank, and all shards must reach all ranks. A set T of nodes that contains a
-rank then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the maximum over all T
-(bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, and broadcast only at its root (appendix A);
-reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method: guess a time, ask the
-oracle (a maximum-flow test of all cuts) for a cut that takes longer, and continue with that cut's time.
+The weight w of a rank is the number of shards that start there, and all shards must reach all ranks. A set T of nodes
+that contains a rank then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the
+maximum over all T (bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, and broadcast only at its
+root (appendix A); reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method:
+guess a time, ask the oracle (a maximum-flow test of all cuts) for a cut that takes longer, and continue with its time.
 
 The smallest k is found as follows. With k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b)
 trees. Cuts that need the full time leave no room for rounding: U * b must be a whole number on each of their links, so
@@ -41,9 +41,9 @@ Entering = list[tuple[Fraction, int]]
 
 
 class CutSearch:
-    """Finds cuts that need more than a given time. Each search is for a longer time than the last, so ranks that pass a
-    test are not tested again.
+    """Finds cuts (sets of nodes) that take longer than a given time to receive the shards that start outside.
 
+    Each search uses a longer time than the last, so ranks whose cuts were all fast enough are not tested again.
     Symmetries are used if the network is large and all ranks have the same weight.
 
     Args:
@@ -53,8 +53,8 @@ class CutSearch:
         weights: int64 per node, number of shards that start there (0 for switches).
         units: int64 per link, its bandwidth in units of 1 / `scale`.
         ingress: int64 per node, total bandwidth of its incoming links, except self-loops, in units.
-        settled: flags of nodes; True if all cuts around a rank are known to be wide enough.
-        typical: flags of ranks; True for one rank per orbit. Known symmetries map this rank to all others in its orbit.
+        settled: flags of nodes; True if all cuts that contain the rank are known to have enough bandwidth.
+        typical: flags of ranks; True for one rank of each orbit (the ranks that known symmetries map to one another).
     """
 
     def __init__(self, topology: Topology, weights: Integers) -> None:
@@ -76,7 +76,7 @@ class CutSearch:
             self.typical[np.unique(checked_orbits(topology)[:ranks], return_index=True)[1]] = True
 
     def narrowest_rank(self) -> Nodes:
-        """Return the cut around the single rank that needs longest to receive everything. O(ranks log ranks)."""
+        """Return the cut that consists of only the rank that takes longest to receive all data. O(ranks log ranks)."""
         ranks = self.topology.compute_count
         weights, ingress = self.weights[:ranks], self.ingress[:ranks]
         total = int(weights.sum())
@@ -90,9 +90,9 @@ class CutSearch:
         return np.array([best])
 
     def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
-        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if all cuts can.
+        """Return a cut that contains a rank of `sinks` and cannot carry k trees per shard, or None if there is none.
 
-        It is the smallest such cut around its sink. A link of bandwidth b carries floor(U * b) trees, where U is
+        No smaller cut around this rank is too narrow. A link of bandwidth b carries floor(U * b) trees, where U is
         `trees_per_bandwidth`. floor(U * b) / k must not decrease from one call to the next, because settled ranks are
         not tested again. Takes O(links) and a few flow computations. Raises InvalidInput if numbers would exceed 64
         bits.
@@ -198,7 +198,7 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tup
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that cannot carry k trees per shard, or None if all cuts can. Settled ranks are tested again."""
+    """Return a cut whose links cannot carry k trees per shard, or None if there is none. Tests all ranks again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -209,12 +209,12 @@ def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
 
 
 def _carries(outside: int, entering: Entering, trees_per_bandwidth: Fraction, k: int) -> bool:
-    """Return whether the links `entering`, rounded down to whole trees, carry k trees for each of `outside` shards."""
+    """Return whether the links `entering` a cut, rounded down to whole trees, carry k trees per shard `outside`."""
     return sum(count * floor(trees_per_bandwidth * width) for width, count in entering) >= k * outside
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
-    """Return whether every switch receives at least as many trees as it sends, so that all switches can be removed."""
+    """Return whether no switch could send more trees than it receives; all switches can then be removed."""
     if not topology.switch_count:
         return True
     links = topology.links
@@ -301,7 +301,7 @@ Direction = Literal["into", "out-of"]
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The least bandwidth time of a collective along k trees per shard, and the cut that proves it.
+    """The shortest possible bandwidth time of a collective with k trees per shard, and the cut that proves it.
 
     Trees reach this time on every network without switches. They also do so if, at every switch, the sum of floor(U *
     b) over incoming links is at least the sum over outgoing links (theorem 4; reversed for reductions). This holds on
@@ -365,7 +365,7 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
-    """Return a search for cuts that limit `collective`, on the transpose if data are reduced."""
+    """Return a search for the cuts that limit `collective`, on the network with reversed links if data are reduced."""
     weights = shards_of_ranks(topology, collective)
     return CutSearch(topology if cut_direction(collective) == "into" else transpose(topology), weights)
 
@@ -407,7 +407,7 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
 
 
 def cut_direction(collective: Collective) -> Direction:
-    """Return whether cuts limit the data that a set of nodes must receive ("into") or send ("out-of")."""
+    """Return "into" if cuts limit the data that their nodes must receive, or "out-of" for data that they must send."""
     outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE_SCATTERV, CollectiveName.REDUCE)
     return "out-of" if collective.name in outward else "into"
 
@@ -425,10 +425,11 @@ def node_set(cut: Nodes) -> tuple[int, ...]:
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:
     """Return the optimum with exactly k trees per shard, and the cut that limits it.
 
-    Its U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
-    trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
-    13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
-    next U to try: the smallest that is enough for this cut. Raises InvalidInput if k < 1 or `optimum` does.
+    Its U is the smallest for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U
+    * b) trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline,
+      theorems 13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too
+      narrow gives the next U to try: the smallest U that suffices for it. Raises InvalidInput if k < 1 or `optimum`
+      does.
     """
     if k < 1:
         raise InvalidInput("there must be at least one tree per shard", f"k = {k}", "choose k >= 1")

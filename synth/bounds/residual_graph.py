@@ -56,7 +56,7 @@ def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> 
 def violated_cuts(
     src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers, supply: Integers, sinks: Flags, most: int
 ) -> Flags:
-    """Return cuts around `sinks` that are too narrow for the supply outside. Empty only if all cuts are wide enough.
+    """Return cuts around `sinks` whose links cannot carry the supply from outside. Empty only if there are none.
 
     Args:
         src, dst, amounts: arcs without self-loops, and each arc's capacity, int64.

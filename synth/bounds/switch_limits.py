@@ -59,7 +59,7 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return the best bandwidths to use if no switch, except those in `copying`, may send more than it receives.
+    """Return the part of each link to use for the fastest trees if only switches in `copying` can copy data.
 
     The result is slower than the optimum by at most one millionth.
 
@@ -141,7 +141,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the linear program's row for `cut`: its incoming links must carry the trees that are rooted outside."""
+    """Return the constraint (a matrix row) that the links into `cut` carry the trees that are rooted outside."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)

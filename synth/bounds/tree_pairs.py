@@ -92,7 +92,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 
 
 class TreeProgram:
-    """Maximises the total rate of all roots, in units of the widest arc.
+    """A linear program that maximises the total rate of all roots, in units of the widest arc.
 
     Switches receive at least as much as they send for out-trees, and at most as much for in-trees. For out-trees, the
     arcs into a set of nodes that contains a rank carry the rates of all roots outside (`gather_cuts`); for in-trees,
@@ -148,14 +148,14 @@ class TreeProgram:
         self._program = None
 
     def multipliers(self, marginals: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return the dual values of gather cuts, reduce cuts, and of switches' balances for out-trees and in-trees."""
+        """Return the dual values in four parts: out-tree cuts, in-tree cuts, out-tree balances and in-tree balances."""
         switches = self.nodes - self.ranks
         _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
         of_gather = np.array(self._is_gather)
         return cuts[of_gather], cuts[~of_gather], out_trees, in_trees
 
     def exact_bound(self) -> list[Fraction]:
-        """Return the right-hand sides of all rows, in the unit of `arcs.width`."""
+        """Return the right-hand sides of all constraints as exact fractions, in the unit of `arcs.width`."""
         widths = [self.arcs.width[arc] for arc in self._first_of_width.tolist()]
         zeros = (self.nodes - self.ranks) * (1 if self.is_mirrored else 2) + len(self.gather_cuts + self.reduce_cuts)
         return [*widths, *[Fraction(0)] * zeros]
@@ -197,7 +197,7 @@ class TreeProgram:
         return of_entries(row, column, value, count, self.variables)
 
     def narrow_cuts(self, point: Floats, most: int, *, inward: bool = False) -> list[Flags]:
-        """Return up to `most` cuts that are too narrow for the out-trees in `point`, or its in-trees if `inward`."""
+        """Return up to `most` cuts that the solution `point` overloads with out-trees (with in-trees if `inward`)."""
         arcs = self.arcs.transposed if inward else self.arcs
         amounts = np.ceil(point[self.in_column if inward else self.out_column] * _UNITS).astype(np.int64)
         supply = np.zeros(self.nodes, dtype=np.int64)
@@ -210,12 +210,12 @@ Row = dict[int, Fraction]
 
 
 def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
-    """Return the exact vertex near `point` at which the rows that are nearly tight at `point` are exactly tight.
+    """Turn the approximate vertex `point` into an exact one: nearly tight constraints become equations, solved exactly.
 
     Args:
-        matrix, bound: rows `matrix` @ x <= `bound`, whose coefficients are whole numbers.
-        point: a floating-point vertex. Variables that are 0 remain 0. A variable that the rows do not determine is
-            rounded to a fraction.
+        matrix, bound: constraints `matrix` @ x <= `bound`, with integer coefficients.
+        point: a floating-point vertex. Variables that are 0 remain 0. A variable that the constraints do not determine
+            is rounded to a fraction.
 
     Returns:
         The variables, or None if more than `MAX_VARIABLES` are above 0. O(variables ^ 2 * rows).
@@ -317,7 +317,7 @@ def is_within_limits(topology: Topology) -> bool:
 
 
 def pairs_if_countable(topology: Topology, even: bool = False) -> TreePairs | None:
-    """Return the result of `tree_pairs`, or None if the network is too large or bandwidths differ too much."""
+    """Return the best pairs of trees, or None if `tree_pairs` does not support the network's size or bandwidths."""
     if not is_within_limits(topology):
         return None
     try:
@@ -416,13 +416,13 @@ def _certificate(topology: Topology, program: TreeProgram, marginals: Floats, la
 
 
 def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fraction]) -> PairSplit | None:
-    """Return the split with these `values`, lowered if they exceed the limits of links or switches.
+    """Return the split with the exact `values`, reduced where they exceed the limits of links or switches.
 
     Args:
         values: rates of the roots, then each arc's bandwidth for out-trees, then for in-trees.
 
     Returns:
-        The split, or None if no 64-bit unit makes all values integers or if nothing is left.
+        The split, or None if the values have no common unit that keeps them within 64 bits, or if all rates become 0.
     """
     scale = lcm(*(value.denominator for value in (*values, *arcs.width)))
     whole = [int(value * scale) for value in values]
@@ -432,7 +432,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
 
 
 def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: Fraction) -> PairSplit | None:
-    """Return the split with the values `whole` * `unit`, lowered if they exceed the limits of links or switches."""
+    """Return the split with the values `whole` * `unit`, reduced where they exceed the limits of links or switches."""
     roots, gather, reduce = np.split(whole, np.cumsum([topology.compute_count, len(arcs.width)]))
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     gather = np.minimum(gather, room)
@@ -445,7 +445,7 @@ def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: 
 def _counted_split(
     topology: Topology, arcs: MergedArcs, roots: Integers, gather: Integers, reduce: Integers, unit: Fraction
 ) -> PairSplit | None:
-    """Return the split with root rates scaled to what all cuts can carry, or None if a rank cannot be reached."""
+    """Return the split with root rates scaled down until no cut is overloaded, or None if a rank cannot be reached."""
     if not roots.any():
         return None
 

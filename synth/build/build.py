@@ -75,7 +75,7 @@ def build_program(
 
 
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
-    """Lower `verified` and return the program's text, which is read back but not executed symbolically.
+    """Lower `verified` and return the program as text. The text is parsed again, but not executed symbolically.
 
     For very many ranks, symbolic execution takes too long. Raises InvalidInput and CheckFailed like `build_program`.
     """
@@ -107,7 +107,7 @@ _INSTRUCTION_UNITS = 4
 
 @dataclass(slots=True)
 class _Entry:
-    """A schedule, its Parquet file, and the programs lowered from it, by the ids of their requests."""
+    """A cached schedule, its Parquet file, and its programs by the content id of their requests."""
 
     verified: VerifiedSchedule
     file: bytes
@@ -118,9 +118,9 @@ class _Entry:
 class CachingBuilder:
     """Builds requests one after another and keeps the results in memory.
 
-    Many points of a search space share a schedule, or even a program, which is then built only once. `synthesized` and
-    `lowered` count how many schedules and programs were actually built. Above `largest_units`, the least recently used
-    schedules are dropped together with their programs.
+    Many candidates of a search use the same schedule, or even the same program, which is then built only once.
+    `synthesized` and `lowered` count how many schedules and programs were actually built. Above `largest_units`, the
+    least recently used schedules are dropped together with their programs.
     """
 
     def __init__(self, largest_units: int = _LARGEST_UNITS) -> None:

@@ -50,7 +50,7 @@ class Executor(Protocol):
 
 
 class SerialExecutor:
-    """Runs tasks in the caller's process. All other executors must give the same results."""
+    """Runs tasks one after another in the caller's process. All other executors must give the same results."""
 
     name = "serial"
 

@@ -1,4 +1,4 @@
-"""The executor that uses worker processes. For each worker, a thread of a `ThreadPoolExecutor` waits for results."""
+"""Runs tasks in worker processes. For each worker process, one thread of this process waits for its results."""
 
 import logging
 import multiprocessing
@@ -76,11 +76,11 @@ class WorkerLostError(Exception):
 
 
 class WorkerProcess:
-    """A worker process that runs `serve`.
+    """Starts, calls and ends one worker process, which runs `serve`.
 
-    On Linux, it is forked from a clean fork server that has imported the module `preload`; elsewhere, it is spawned. A
-    plain fork would copy locks that other threads hold. Each process has its own pipe, so if a process dies, even in
-    the middle of a message, the other processes are not affected.
+    On Linux, the process is forked from a clean fork server that has imported the module `preload`; elsewhere, it is
+    spawned. A plain fork would copy locks that other threads hold. Each process has its own pipe, so if a process dies,
+    even in the middle of a message, the other processes are not affected.
     """
 
     def __init__(self, preload: str) -> None:
@@ -123,7 +123,7 @@ class WorkerProcess:
         return result
 
     def interrupt(self) -> None:
-        """Kill the process if it is busy; the `call` that waits for it then raises WorkerLostError."""
+        """Kill the process if it is busy; the method `call` that waits for it then raises WorkerLostError."""
         if self._is_busy:
             self._process.kill()
 

@@ -1,7 +1,7 @@
-"""The topologies that the finder compares: lower bounds on their costs, BFB costs, Pareto frontier, allreduce times.
+"""Describes topologies that the finder compares: costs, lower bounds, the Pareto frontier, allreduce times.
 
-BFB's cost on a topology is computed exactly without making the schedule. For networks with a small diameter and degree,
-kernels represent sets of nodes as bits.
+The cost of breadth-first broadcast (BFB) on a topology is computed exactly without making the schedule. For networks
+with a small diameter and degree, kernels represent sets of nodes as bits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -88,14 +88,14 @@ class AllgatherCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopologyCandidate:
-    """A topology and the cost of an allgather on it.
+    """A topology that the finder may choose, and the cost of an allgather on it.
 
     spec, nodes, degree: the topology
     method:      method that makes the schedule
     steps, bandwidth_factor: T_L, and T_B in units of M / B
     exact:       whether a schedule with this cost is known to exist; otherwise the cost is only predicted
     least_steps, least_factor: lower bounds on the real cost, which may be lower than predicted
-    expansions:  nesting depth of functions in the spec; among candidates of equal cost, lower is preferred
+    expansions:  number of nested expansions in the spec; among candidates of equal cost, fewer are preferred
     origin:      the bases from which the topology is constructed
     """
 
@@ -144,7 +144,7 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Remove candidates that cannot be Pareto-optimal even if their costs are their lower bounds. O(n * frontier).
+    """Remove candidates that would not be Pareto-optimal even at their lower bounds on cost. O(n * frontier).
 
     A candidate is removed if another candidate's expected cost is better than its lower bounds. All candidates of equal
     cost are kept.
@@ -237,7 +237,7 @@ def score_of_all_nodes(topology: Topology) -> AllgatherCost:
 
 
 def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> AllgatherCost:
-    """Return the score if the largest load in each step is the fraction `top` / `bottom`, in shards."""
+    """Return the cost of a BFB allgather whose largest link load in step i is `top[i]` / `bottom[i]` shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return AllgatherCost(len(top), Fraction(degree, nodes) * sum(loads))
 
@@ -246,16 +246,16 @@ _MOST_TASKS = 64
 
 
 class ScoreCache(dict[str, AllgatherCost]):
-    """Cache that maps specs of topologies to their BFB scores."""
+    """Caches exact BFB costs, by topology spec."""
 
     def of(self, spec: str) -> AllgatherCost:
-        """Return the score of the topology `spec`. If it is not cached, it is computed in this process."""
+        """Return the BFB cost of the topology `spec`, computed in this process if it is not cached."""
         if spec not in self:
             self[spec] = bfb_score(parse_topology(spec))
         return self[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
-        """Compute the scores of those `specs` that are not cached, in up to 64 tasks on `executor`."""
+        """Compute and cache the BFB costs of those `specs` that are not cached, in up to 64 tasks on `executor`."""
         missing = [spec for spec in dict.fromkeys(specs) if spec not in self]
         batches = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
         for batch, scores in zip(batches, executor.map(_score_all, batches, None, progress), strict=True):

@@ -31,7 +31,7 @@ from chorale.synth.topology.families.directed import SemidirectProduct
 
 @cache
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
-    """Return all groups Z_m x|_r Z_k x Z_l with m k l = `order` in which the order of r modulo m divides k.
+    """Return the groups (Z_m x|_r Z_k) x Z_l, with m k l = `order`, for all r whose order modulo m divides k.
 
     Cyclic groups come first. Some of the groups are isomorphic, which only costs time.
     """
@@ -81,7 +81,7 @@ class CayleySearch:
 
     @property
     def trials(self) -> int:
-        """Number of random generator sets to try per seed, but no more than are needed to almost surely try every set.
+        """Number of random generator sets to try per seed; small searches almost surely try every set.
 
         Each set is drawn with a probability p of at least degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) /
         p draws, the probability that any set has not been drawn is below e^-`_SURELY`.
@@ -96,9 +96,9 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
-    """Search, with seeds 0 to `seeds` - 1, graphs of the size of `query` and those whose line graphs have this size.
+    """Search for graphs of the size of `query`, and for smaller graphs whose line graphs have this size.
 
-    Returns the Pareto-optimal graphs of each size. `stage` is called when the search for a size begins.
+    Uses seeds 0 to `seeds` - 1. Returns each size's Pareto-optimal graphs. `stage` is called at the start of a size.
     """
     bases: Bases = {}
     nodes = query.nodes

@@ -1,10 +1,10 @@
 """Finds all ways to construct networks with a given node count and degree by expanding base topologies.
 
-A base's cost comes from a formula, from the built topology, or from the database; the finder computes the costs of its
-final results again. The search works backwards from the goal, N nodes of degree d: a line graph comes from a network of
-N / d nodes, a degree expansion from N / k nodes of degree d / k, a Cartesian power or product from its factors.
-Candidates that are clearly not optimal are pruned. Source: Zhao et al., "Efficient Direct-Connect Topologies for
-Collective Communications", long version, section 5.4, tables 8 and 9.
+The cost of a base is computed by a formula or on the built topology, or read from the database; the finder computes the
+costs of its final results again. The search works backwards from the goal, N nodes of degree d: a line graph comes from
+a network of N / d nodes, a degree expansion from N / k nodes of degree d / k, a Cartesian power or product from its
+factors. Candidates that are clearly not optimal are pruned. Source: Zhao et al., "Efficient Direct-Connect Topologies
+for Collective Communications", long version, section 5.4, tables 8 and 9.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
 breadth-first broadcast (BFB) on the expanded topology, costs are predicted by the paper's formulas. The real cost may
@@ -50,7 +50,7 @@ _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, 
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield the members of families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
+    """Yield networks of this size on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
 
     def member(spec: str, steps: int, traits: Traits) -> TopologyCandidate:
         return base_candidate(spec, nodes, degree, AllgatherCost(steps, least_bandwidth_factor(nodes)), traits)
@@ -88,7 +88,7 @@ def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Itera
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield the members of families for which the cost of BFB has to be computed.
+    """Yield networks of this size from families without a formula for BFB's cost, which is computed on each network.
 
     Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families have
     one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for powers of the degree.
@@ -201,7 +201,7 @@ class BaseSources:
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return the candidate for an expansion of `base`, which differs in the fields `changes`.
+    """Return a copy of `base` with the fields in `changes`, for a network that is an expansion of `base`.
 
     Its cost is only known exactly if `base` uses a stored schedule.
     """
@@ -210,7 +210,7 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 
 
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
-    """Return the line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; an upper bound for BFB).
+    """Return the line graph: degree * N nodes, cost T_L + 1, T_B + 1 / N (theorem 7.1; for BFB, an upper bound).
 
     The node for a link from u to w receives in step t + 1 of BFB what u receives in step t, with `degree` copies of
     every shard, minus at most one copy of its own shard. The real T_B is therefore lower than predicted by at most
@@ -357,7 +357,7 @@ For example, if the link from x to -d x - a is numbered d x + a - 1, the line gr
 
 
 class Constructions:
-    """Computes all candidates by (nodes, degree), with predicted costs if the exact cost is unknown.
+    """Computes all candidates of a given node count and degree, with predicted costs if the exact costs are unknown.
 
     Results for smaller sizes are cached, so searching all sizes in increasing order is dynamic programming.
     """
@@ -415,7 +415,7 @@ class Constructions:
         return self._pruned[key]
 
     def _products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield, for each way to split nodes and degree between two factors, the product of the best factors."""
+        """Yield Cartesian products: one of the best two factors for each way to split nodes and degree between them."""
         for first_nodes in divisors(nodes)[1:-1]:
             if first_nodes > nodes // first_nodes:
                 break

@@ -11,7 +11,7 @@ SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Map each number to a pseudo-random number. Different numbers give different results."""
+    """Hash each number to a pseudo-random 64-bit number. Different numbers give different results."""
     values = numbers.astype(np.uint64)
     values = (values ^ (values >> np.uint64(30))) * FIRST
     values = (values ^ (values >> np.uint64(27))) * SECOND

@@ -34,12 +34,12 @@ _IN_ORDER = (
 
 
 def stays_in_order(shape: BufferShape) -> bool:
-    """Return whether all chunks always stay in one buffer, in the order of their indices."""
+    """Return whether every chunk stays in one buffer, in the order of chunk numbers, throughout the program."""
     return shape.in_place and shape.collective in _IN_ORDER
 
 
 class Placement:
-    """Where in memory each rank has each chunk (`current`), and where it stores the chunk when it arrives (`arrival`).
+    """Tracks each chunk's memory location on each rank: the current one, and the one for its arrival (`arrival`).
 
     A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
     elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored directly in the
@@ -80,11 +80,11 @@ class Placement:
     def locate(
         self, sender: NarrowColumn, receiver: NarrowColumn, chunk: NarrowColumn, reduces: NDArray[np.bool_]
     ) -> tuple[Codes, Codes, Codes]:
-        """Return memory locations (source, operand, target) of chunks sent in one step, an entry per chunk and message.
+        """Return memory locations (source, operand, target) of chunks sent in one step, with one entry per sent chunk.
 
-        source: at the sender; operand: data to which the receiver adds the chunk; target: where it stores the result.
-        If a rank receives several contributions to a chunk, it adds the first one to the data from before the step,
-        and the others to the sum in `target`.
+        source: location at the sender; operand: data to which the receiver adds the chunk; target: location of the
+            result. If a rank receives several contributions to a chunk, it adds the first one to the data from before
+            the step, and the others to the sum in `target`.
         """
         if self.is_ordered:
             place = (BUFFERS.index(self._shared_buffer) << SHIFT) + chunk
@@ -97,7 +97,7 @@ class Placement:
 
     @property
     def used_chunks(self) -> tuple[int, int]:
-        """Numbers of input and output chunks that a rank declares. A buffer that no instruction uses has 0."""
+        """Numbers of chunks in the input and output buffers of each rank; 0 for a buffer that no instruction uses."""
         inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
         if not self.shape.in_place:
             return inputs, outputs
@@ -111,7 +111,7 @@ class Placement:
         return home[wrong], final[wrong]
 
     def result_cells(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
-        """Return bool[cells]: whether each cell in the memory of `rank` contains a part of its result at the end."""
+        """Return bool[cells]: whether a cell in the memory of `rank` holds a part of the rank's result at the end."""
         kept = np.zeros(layout.cells, dtype=np.bool_)
         _, final = self._result(rank)
         for number, buffer in enumerate(BUFFERS):
@@ -120,7 +120,7 @@ class Placement:
 
     @property
     def _shared_buffer(self) -> Buffer:
-        """The only buffer that the instructions of an in-place program name."""
+        """The buffer that all instructions of an in-place program use."""
         return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
@@ -175,7 +175,7 @@ class Fragments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:
-    """Limits on the size of fragments.
+    """Limits on the size of fragments, each of which one send and one receive instruction move.
 
     longest:   maximum number of chunks in a fragment
     exchanged: maximum number of chunks in steps in which a rank receives into memory from which it also sends

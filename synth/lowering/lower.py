@@ -48,15 +48,15 @@ MAX_DOUBLINGS = 5  # how often the search for options that fit doubles the chann
 
 
 class _TooBig(Exception):  # noqa: N818 - caught in this file
-    """Raised before building a program that would exceed a limit; the message names the limit."""
+    """Raised if a program would exceed a limit, before it is built; the message names the limit."""
 
 
 def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool = True) -> Program:
     """Return the program that executes `verified` on the target in `options`.
 
     Each instance is a copy of the schedule that uses its own part of every shard and its own channels. A rank has one
-    block per direction of each of its connections, or one block for two directions if blocks are scarce. A block
-    executes the steps in order (in trees, the depths) and waits only if necessary. Uneven collectives are out of place.
+    thread block for each direction of a connection, or one block for two directions if blocks are scarce. A block
+    executes the steps (in trees, the depths) in order and waits only if necessary. Uneven collectives are out of place.
     O(chunks moved * log(chunks of a step)).
 
     Args:
@@ -146,7 +146,7 @@ def limits_of(options: LoweringOptions) -> TargetLimits:
 
 
 def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> tuple[Program | None, str]:
-    """Return (program, ""), or (None, message about the limit that the program exceeds)."""
+    """Lower the schedule; return (program, ""), or (None, message about the limit that the program would exceed)."""
     try:
         program = _build(schedule, options, limits)
         # In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a cycle.

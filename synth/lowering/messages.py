@@ -51,7 +51,7 @@ class Timetable:
 
 
 class Visits(NamedTuple):
-    """Dependences between rows (transfers). A visit is an access to a memory cell.
+    """Says which rows (transfers) wait for which, based on their visits (accesses) to memory cells.
 
     For each of its chunks, a row visits one cell at the sender and one at the receiver. A run is a sequence of
     consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows of a run wait for the
@@ -133,9 +133,9 @@ def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits |
 
 
 def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
-    """Return the rail of each transfer; 0 for all if channels need not distinguish rails.
+    """Return the rail (switch between boxes) of each transfer; all 0 if channels need not distinguish rails.
 
-    A rail is a switch that is not linked directly to a rank. A transfer between boxes passes exactly one rail. A
+    A rail is any switch that is not linked directly to a rank. A transfer between boxes passes exactly one rail. A
     transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never leaves, the transfer
     gets its sender's rail. O(rows + chunks moved between boxes).
     """
@@ -222,7 +222,7 @@ def tree_levels(schedule: Schedule) -> int:
 
 
 def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | None:
-    """Return a timetable for the transfers of deep trees with many roots, or None if blocks follow steps or depths.
+    """Return a timetable for the transfers of deep trees with many roots, or None if blocks execute steps in order.
 
     A tree for the complete vector needs no timetable, because it sends the chunks one by one through all depths.
     """
@@ -234,7 +234,7 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
 
 
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
-    """Return how many chunks should travel together in trees with many roots.
+    """Return how many chunks each transfer should move in trees with many roots.
 
     Chunks that travel together are forwarded when all of them have arrived, so fewer are better. However, with few
     chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
@@ -355,7 +355,7 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
 
 
 def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
-    """Return the number of channels for the chunks of each row.
+    """Return the number of channels among which the chunks of each row are divided.
 
     The busiest lane gets `most` channels. Other lanes get a number proportional to their work, so that all blocks of a
     rank have nearly equal work.

@@ -34,7 +34,7 @@ from chorale.synth.programs.program import (
 
 
 class Role(IntEnum):
-    """What a block does. Sends and receives normally have separate blocks, so that they can wait for each other."""
+    """What a block does. Sends and receives have separate blocks if possible, so that they can run in parallel."""
 
     RECEIVE = 0
     SEND = 1
@@ -62,7 +62,7 @@ class UnscheduledOps(NamedTuple):
 def ops_of_ranks(
     fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False
 ) -> Iterator[UnscheduledOps]:
-    """Yield the instructions of each rank: sends and receives of `fragments`, and final copies into the result.
+    """Yield each rank's instructions: the sends and receives of `fragments`, and final copies to the result's location.
 
     Instructions follow the order of fragments. In steps in which ranks receive into memory from which they send, the
     sends of a turn (see `Fragments`) come before its receives. With `sends_first`, all sends of a step come before its
@@ -177,7 +177,7 @@ def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -
 
 
 def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
-    """Return disjoint pairs (receiving direction, sending direction), chosen by their numbers of fusable instructions.
+    """Return pairs (receiving direction, sending direction) with the most instructions that can be fused.
 
     into, out: the directions of each receive and send that could be fused
     """
@@ -245,7 +245,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> tuple[C
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Return which sending or local directions share the block of which receiving direction (indices of `keys`)."""
+    """Return a map: sending or local direction -> receiving direction whose block it shares (as indices of `keys`)."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
@@ -265,7 +265,7 @@ def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> 
 
 
 def _pairs_of_directions(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
-    """Pair sending and receiving directions of each channel: first those with the same peer, the rest in `order`."""
+    """Pair a channel's sending and receiving directions: first those with the same peer, then the rest in `order`."""
     pairs: list[tuple[int, int]] = []
     for channel in sorted({keys[number][0] for number in order}):
         sends, receives = (

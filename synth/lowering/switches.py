@@ -1,4 +1,4 @@
-"""Converts schedules in which switches add or multicast, either to MSCCL++ plans or to programs with switch processes.
+"""Lowers schedules in which switches add or multicast, to MSCCL++ plans or to programs with a process per switch.
 
 A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
 with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks.
@@ -182,7 +182,7 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
 
 
 def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> ChannelMessages:
-    """Return `messages`, changed so that a node without data stores the first contribution instead of adding it.
+    """Return `messages`, changed so that a node without data stores its first contribution instead of adding it.
 
     Switch processes have no data, and ranks that relay parts of a combine have no contribution to them. A message is
     split if only some of its chunks are first contributions. O(chunks * log(chunks)).

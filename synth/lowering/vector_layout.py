@@ -1,4 +1,4 @@
-"""The division of a program's vector into chunks, and the schedule's transfers of these chunks.
+"""Divides a program's vector into chunks, and expresses the schedule's transfers in these chunks.
 
 Chunks can be split or merged. Small chunks pipeline better; with fewer chunks, more vector sizes can be divided evenly.
 If shards have given sizes, they are stored in index order, as is the default in MPI: the input of an alltoallv begins
@@ -36,7 +36,7 @@ NarrowColumn = NDArray[np.int32]
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """Return (interval index, integer) for each integer from `first[i]` to `first[i] + length[i] - 1`, in order."""
+    """List the integers from `first[i]` to `first[i] + length[i] - 1` for each i; return (i, integer) as columns."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -44,7 +44,7 @@ def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Colu
 
 
 def min_chunks(schedule: Schedule) -> int:
-    """Return the smallest number of chunks per shard for which every transfer still moves full chunks. O(rows)."""
+    """Return the smallest number of chunks per shard for which every transfer still moves whole chunks. O(rows)."""
     sizes = np.array(schedule.collective.sizes or (), dtype=np.int64)
     bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi, sizes])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
@@ -116,7 +116,7 @@ class VectorLayout:
         return replace(self, transfers=replace(rows, lo=low.astype(kind), hi=high.astype(kind)))
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
-        """Return the index of the first chunk in `instance` for each shard number in `shard`."""
+        """Return, for each shard number in `shard`, the index of the shard's first chunk in copy number `instance`."""
         if self.sizes is not None:
             return (np.cumsum(self.sizes) - self.sizes)[shard]
         return (shard * self.instances + instance) * self.chunks_per_shard
@@ -222,7 +222,7 @@ class UnevenShape(BufferShape):
 
 
 def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tuple[Collective, BufferShape]:
-    """Return the collective and buffer shape of `schedule`'s program. An uneven collective becomes a custom one."""
+    """Return the collective and buffer sizes of a program for `schedule`. An uneven collective becomes a custom one."""
     collective, ranks = schedule.collective, schedule.topology.compute_count
     if collective.name.is_uneven:
         # the shards that each rank has at the start, and those that it has at the end

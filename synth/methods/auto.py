@@ -110,7 +110,7 @@ class Auto(Method):
         return TimedChoices(task, model, suited)
 
     def first(self, topology: Topology, collective: Collective, options: Options) -> str | None:
-        """Return the name of the method to try first (on large networks usually the only one), or None if none fits."""
+        """Return the name of the method to try first, or None if no method is suitable."""
         tries_all = topology.compute_count <= self._most_all
         return next((each.name for each in self._candidates(topology, collective, options, tries_all)), None)
 
@@ -198,7 +198,7 @@ class TimedChoices:
         return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
     def _of(self, method: Method, size_bytes: int) -> TimedChoice | None:
-        """Return the choice for `method`, with `seconds` not yet set, or None if `method` does not support the task."""
+        """Return `method` as a choice, with `seconds` not yet set, or None if it does not support the task."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key in self._known:

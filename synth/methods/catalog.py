@@ -96,7 +96,7 @@ class Bfb(OutwardMethod):
 
 
 class Expand(OutwardMethod):
-    """Expands the stored schedule of a base network in the way that the topology's spec describes."""
+    """Expands the schedule of a small base network to the large network that the topology's spec builds from it."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.expand import expand_allgather  # noqa: PLC0415
@@ -105,7 +105,7 @@ class Expand(OutwardMethod):
 
 
 class TreeMethod(OutwardMethod):
-    """Tree packing without pairs of trees and without symmetries. Schedules contain the name of the method."""
+    """Packs trees for each root, without pairs of trees and symmetries. Schedules contain the name of the method."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415
@@ -114,7 +114,7 @@ class TreeMethod(OutwardMethod):
 
 
 class Forest(TreeMethod):
-    """Tree packing. First tries pairs of trees (for allreduce), then a few ranks' trees and their symmetric images."""
+    """Packs trees. First tries pairs of trees (for allreduce), then trees of a few ranks and their symmetric images."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         # Trees of a warm start belong to one or two phases, so they cannot be used as pairs of trees.
@@ -143,7 +143,7 @@ class AllToAll(Method):
 
 
 class InNetwork(Method):
-    """Trees over switches that add and multicast, or the schedule of `auto` if that is faster."""
+    """Makes trees over switches that add and multicast, or returns the schedule of `auto` if that is faster."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
@@ -170,7 +170,7 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Return whether the symmetric form supports the request and is worth trying: on large symmetric networks."""
+    """Return whether trees should be made for a few ranks and copied by symmetries, as on large symmetric networks."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 

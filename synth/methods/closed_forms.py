@@ -51,7 +51,7 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
 
 def _subcollective(parent: NDArray[np.int64], height: int, collective: Collective) -> SubCollective:
-    """Return the steps of `collective` on a tree. A rank sends to its parent after all its descendants have sent.
+    """Return the steps of `collective` on one tree. In a reduction, a rank sends after all its descendants have sent.
 
     parent: int64[N], each rank's parent, -1 for the root
     height: number of steps
@@ -73,7 +73,7 @@ def _subcollective(parent: NDArray[np.int64], height: int, collective: Collectiv
 
 
 def _turned(parent: NDArray[np.int64], by: int) -> NDArray[np.int64]:
-    """Return the tree in which rank (r + by) modulo N takes the place of rank r."""
+    """Renumber a tree's ranks: rank (r + by) modulo N takes the place of rank r."""
     moved = np.where(parent < 0, -1, (parent + by) % len(parent))
     return np.roll(moved, by)
 

@@ -1,8 +1,8 @@
 """Expansion: derives a large network's schedule from the schedule of the small network from which it was built.
 
-A topology spec consists of expansions of a base. The base's allgather is a schedule stored in the database, its mirror
-image, or a breadth-first broadcast. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
-Communications", section 5, appendices A.6, D.
+The topology's spec says how the network was built: by expansions of a base. The allgather of the base is stored in the
+database (for the base or its mirror image), or is a breadth-first broadcast. Source: Zhao et al., "Efficient
+Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: Topology) -> Schedule:
-    """Return the allgather on `topology`, the union of a network G and its transpose.
+    """Combine two allgathers to one on `topology`, the union of a network G and its transpose (G with reversed links).
 
     `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. The
     halves share no links, so their steps run in parallel. The number of chunks is twice the least common multiple of
@@ -95,7 +95,7 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
 
 
 def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule:
-    """Return the allgather on `topology`, the network G of `base` with every node copied `copies` times.
+    """Expand the allgather `base` to `topology`, which has `copies` copies of every node of the network G of `base`.
 
     When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's origin to all copies of
     w. In an additional step, every node collects the shards of its other copies, in equal parts over its links. The
@@ -134,7 +134,7 @@ Ids = NDArray[np.int32]
 
 
 def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
-    """Return the allgather on `topology`, the product of `times` copies of the base's network.
+    """Expand the allgather `base` to `topology`, the Cartesian product of `times` copies of its network.
 
     Every shard is cut into `times` parts. Part i runs `base` along dimension i, then along dimension i + 1 with
     everything gathered so far, and so on cyclically; at any time, each dimension carries one part. Steps and chunks are
@@ -182,7 +182,7 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
 
 
 def line_schedule(base: Schedule, topology: Topology) -> Schedule:
-    """Return the allgather on `topology`, the line graph L(G) of the network G of `base`.
+    """Expand the allgather `base` to `topology`, the line graph L(G) of the network G of `base`.
 
     A new first step sends each node's shard to all its neighbours. Then, when `base` sends the shard of v from u to w,
     node uw sends the shards of all links into v to all out-links of w, except to the shard's own node. Chunks stay the
@@ -275,7 +275,7 @@ Origin = Literal["own", "mirrored", "bfb"]
 
 
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
-    """Return the allgather of a base. Its `parameters` name the base and the origin of its schedule.
+    """Return the allgather of a base network; its `parameters` name the base and the origin of the schedule.
 
     The origin is "own" if the database stores a schedule for this network, whatever its spec; "mirrored" if it stores a
     schedule for the transpose only and the network is reverse-symmetric (found by search), so that the same schedule

@@ -1,4 +1,4 @@
-"""Rings: in every step, each rank sends the data that it received in the previous step along a Hamiltonian cycle.
+"""Makes ring algorithms: each rank sends what it received in the previous step to the next rank on a Hamiltonian cycle.
 
 Cycles are found by merging cycle covers. Edge-disjoint cycles together use every port. Patterns run along a single
 cycle, along edge-disjoint cycles of a torus, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
@@ -48,7 +48,7 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
 
 class _Cover:
-    """Cycles that together visit every rank, and are merged into a single cycle. `successor[r]` is the rank after r."""
+    """Cycles that together visit every rank, to be merged into a single cycle. `successor[r]` is the rank after r."""
 
     def __init__(self, neighbours: list[set[int]], successor: list[int]) -> None:
         self.neighbours, self.successor = neighbours, successor
@@ -79,7 +79,7 @@ class _Cover:
         return np.array(order, dtype=np.int32)
 
     def _merge_at(self, first: int, reversible: bool) -> bool:
-        """Insert another cycle between `first` and its successor if two links allow this. Return whether they do."""
+        """Insert another cycle between `first` and its successor if links allow it. Return whether that worked."""
         for target in sorted(self.neighbours[first]):
             if self.cycle_of[target] == self.cycle_of[first]:
                 continue
@@ -141,7 +141,7 @@ def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
 
 
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
-    """Return two cycles, each as (row of each node, column of each node) in order.
+    """Return two edge-disjoint cycles on a torus, each as (rows, columns) of the nodes in the cycle's order.
 
     The first cycle runs through a row except for its last hop, then down to the next row. The second cycle runs down a
     column for columns - 1 hops and then takes the row hop that the first cycle left out. So it moves columns - 1 rows
@@ -234,7 +234,7 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 
 
 def count_boxes(topology: Topology) -> int:
-    """Return the number of equally large boxes, or 1 if there are no boxes.
+    """Return into how many boxes of equal size the ranks are divided; 1 if there are no boxes.
 
     The box is the part of a rank's id before the last dot, as in "2.5" (GPU 5 in box 2). A box's ranks are consecutive.
     """

@@ -1,4 +1,4 @@
-"""Cheapest spanning trees of dense cost matrices, for symmetric and for directed costs."""
+"""Finds cheapest spanning trees for matrices of symmetric and of directed costs."""
 
 import numpy as np
 from numpy.typing import NDArray

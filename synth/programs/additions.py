@@ -1,4 +1,4 @@
-"""The order in which a program adds the ranks' contributions, found by executing the program on expressions.
+"""Finds the order in which a program adds the ranks' contributions, by executing the program on expressions.
 
 An expression is a rank's contribution or the sum of two expressions. The sum of two floating-point numbers does not
 depend on which comes first, so a sum is an unordered pair, but the nesting of sums does matter.
@@ -31,7 +31,7 @@ MAX_MOVES = 2**22
 
 @dataclass(frozen=True, slots=True)
 class OrderOfAdditions:
-    """The order in which a program adds. It is the same in every run, over every transport and with any timing.
+    """The order in which a program adds contributions. It is the same in every run, over every transport.
 
     Expressions are numbered: first the contributions of the ranks, then `sums`.
 
@@ -67,7 +67,7 @@ class OrderOfAdditions:
         return self.orders == 1
 
     def depth(self) -> int:
-        """Return the maximum number of additions that a contribution goes through, which bounds the rounding error."""
+        """Return the largest number of additions that a contribution goes through. It bounds the rounding error."""
         depths = [0] * self.ranks
         for left, right in self.sums:
             depths.append(1 + max(depths[left], depths[right]))
@@ -84,7 +84,7 @@ class OrderOfAdditions:
         return together.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the properties of this order as JSON values for certificates and program tables."""
+        """Return the properties of this order (such as depth) as JSON values, for certificates and program tables."""
         return {
             "fixed": True,
             "same_on_all_ranks": self.same_on_all_ranks,
@@ -120,7 +120,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
     sums: dict[tuple[int, int], int] = {}
 
     def sum_of(value: int, other: int) -> int:
-        """Return the number of a sum, which is the same for all sums of these two expressions."""
+        """Return the number of the sum of two expressions; the order of the two does not matter."""
         return sums.setdefault((min(value, other), max(value, other)), len(program.ranks) + len(sums))
 
     if isinstance(program, ExecutionPlan):
@@ -149,7 +149,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
 
 
 def additions_document(program: object) -> dict[str, Any] | None:
-    """Return the order of additions of a checked program as JSON values, or None if it has no known order."""
+    """Return the order in which a checked program adds, as JSON values, or None if the order is not known."""
     order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
     return None if order is None else order.to_json()
 
@@ -191,7 +191,7 @@ def _executed(program: Program, sum_of: SumOf) -> list[list[int | None]]:
 
 
 class _PlanExecution(PlanRun):
-    """Executes one call of a sound plan on expressions. In each pass, every block that can proceed does one operation.
+    """Executes one call of a plan on expressions. In each pass, every block that can proceed does one operation.
 
     Faults do not end the call, so every operation that can be executed is executed. O(passes * blocks + chunks moved).
     """

@@ -50,7 +50,7 @@ FIRST, INCOMING, OUTGOING, BASE, FIRST_NEIGHBOUR = range(5)
 
 
 class Code(NamedTuple):
-    """Instructions and blocks as arrays. Instructions, blocks and memory cells are numbered across all ranks.
+    """A program's code as arrays. Instructions, blocks and memory cells are numbered across all ranks.
 
     items:      int64[instructions + 1, 6], one row per instruction: flags (what the instruction does); first source
                 cell and first target cell, each valid only if the flags say that it is used; number of chunks; index
@@ -108,7 +108,7 @@ _FLAGS = np.array(
 
 
 def flatten(program: Program) -> FlatProgram:
-    """Return `program` as arrays. It must be structurally sound. O(instructions)."""
+    """Convert `program`, whose structure must be valid, to arrays for the kernel. O(instructions)."""
     ranks = [body.columns for body in program.ranks]
     first_block = [0, *accumulate(columns.blocks for columns in ranks)]
     first_cell = [0, *accumulate(layout_of(program, rank).cells for rank in range(len(ranks)))]
@@ -197,7 +197,7 @@ def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
 
 
 class ExecutionRuns:
-    """Executes a program under different conditions.
+    """Executes a program symbolically with different message lengths, and reports violations.
 
     excess: why the program is too large to be executed, or ""
     waste:  after a run, a violation if instructions moved chunks that had never been written
@@ -392,12 +392,12 @@ class Verdict:
 
 
 def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[ProgramViolation]:
-    """Return the violations when `program` runs with messages of any size; see `execution_verdict`."""
+    """Execute `program` with messages of any size and return the violations; see `execution_verdict`."""
     return list(execution_verdict(program, None, max_words).violations)
 
 
 def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
-    """Execute the structurally sound `program` under several conditions; stop at the first run with a violation.
+    """Execute `program` under several conditions, up to the first run with a violation. Its structure must be valid.
 
     The larger the vector, the fewer chunks fit into a message. With a `buffer`, the program is checked with the
     shortest messages that can occur at its sizes. If it deadlocks with these, it is checked with the shortest messages

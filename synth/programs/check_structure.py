@@ -1,4 +1,4 @@
-"""Rules that can be checked without executing the program: buffers, peers, operands, waits, limits of targets.
+"""Checks what can be checked without executing a program: buffers, peers, operands, waits, limits of targets.
 
 The MSCCL runtimes choose the number of chunks per message from the vector size. A connection's buffer is divided into
 slots, and a message contains as many complete chunks as fit into one slot. Large vectors therefore need more messages,
@@ -38,7 +38,7 @@ MOST_CHUNKS = 71
 
 @dataclass(frozen=True, slots=True)
 class MessageBuffer:
-    """Default sizes in bytes of a connection's buffer and of its slots. A message may fill one slot."""
+    """Default sizes in bytes of a connection's buffer and of the buffer's slots. A message fits into one slot."""
 
     buffer_bytes: int
     slot_bytes: int
@@ -261,7 +261,7 @@ _Mark = tuple[int, int, int, str, str]
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: connections that two blocks share, then all others in block order."""
+    """Return the violations in a rank's blocks: first connections that two blocks share, then others in block order."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):

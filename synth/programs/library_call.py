@@ -1,4 +1,4 @@
-"""A collective that a library (NCCL) executes with one of its own algorithms. It is measured and stored like a program.
+"""Represents a collective that a library (NCCL) executes with its own algorithm; measured and stored like a program.
 
     {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
      "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}

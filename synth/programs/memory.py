@@ -1,4 +1,4 @@
-"""The memory of ranks, and what its chunks contain before a collective and must contain after it.
+"""Models the memory of ranks, what it contains before a collective, and what it must contain afterwards.
 
 Switches that add or multicast are processes, numbered after the ranks. They contribute no data and need no result, so
 the program of all processes is a custom collective.
@@ -33,7 +33,7 @@ SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, Collec
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The memory of one rank as a row of cells, one cell per chunk.
+    """The memory of one rank as a sequence of cells, one per chunk.
 
     input_base, output_base, scratch_base: cell of chunk 0 of each buffer; in place, input and output overlap
     cells: number of cells
@@ -117,7 +117,7 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
     """Return (input chunks, output chunks) of the buffers that a rank declares.
 
-    In a custom collective, they may be smaller than the complete vector, for which there is memory in any case.
+    In a custom collective, they may be smaller than the vector, but there is always memory for the complete vector.
     """
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
@@ -164,7 +164,7 @@ class ChunkValues(NamedTuple):
 
 
 def words_of(task: AnyProgram) -> int:
-    """Return the number of 64-bit words per set of ranks; 0 if every chunk has exactly one contribution."""
+    """Return how many 64-bit words a set of ranks takes as bits; 0 if every chunk has exactly one contribution."""
     custom = custom_of(task)
     if custom is not None:
         return -(-custom.labels.largest // _WORD) if custom.reduces else 0
@@ -173,7 +173,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return the custom collective of `task`, cut into as many chunks as `task` has; None for other collectives."""
+    """Return the custom collective of `task`, with as many chunks as `task` has; None for other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 
@@ -200,7 +200,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
 
 
 def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues:
-    """Return the required contents of the output of `rank`, chunk by chunk; empty if any output is allowed."""
+    """Return the required contents of the output of `rank`, chunk by chunk; empty if the rank needs no result."""
     custom = custom_of(task)
     if custom is not None:
         wanted: list[tuple[Cell, ...]] = [()] * custom.output_chunks

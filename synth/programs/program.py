@@ -1,4 +1,4 @@
-"""Programs (the instructions of every rank, stored as columns of numbers) and the violations found in them.
+"""Defines programs, which consist of the instructions of every rank, and the violations found in them.
 
 Every XML target can write a `Program`. Buffers, instructions and chunks have the same meaning as in the MSCCL
 interpreters. Targets differ in names, limits and text; see `chorale.synth.targets.registry`.
@@ -37,7 +37,7 @@ def as_protocol(text: str) -> Protocol:
 
 
 def exact_protocol(text: str) -> Protocol:
-    """Return the protocol `text`. Raises InvalidInput unless `text` is spelled exactly as in runtimes."""
+    """Return `text` as a protocol. Raises InvalidInput unless `text` is spelled exactly as in runtimes."""
     if as_protocol(text) != text:
         rule = "runtimes do not accept the spelling '{}' of a protocol"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
@@ -134,7 +134,7 @@ _SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_R
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """The first chunk of an operand. `offset` counts chunks from the start of `buffer`."""
+    """The position of an operand's first chunk. `offset` counts chunks from the start of `buffer`."""
 
     buffer: Buffer
     offset: int
@@ -178,7 +178,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """The program of one rank. A block's index is its id. Chunk counts cover complete buffers; unused buffers have 0.
+    """The program of one rank: its blocks, whose ids are their indices, and the sizes of its buffers (0 if unused).
 
     `blocks` may be given as a tuple; they are stored as columns.
     """
@@ -310,7 +310,7 @@ Column = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankColumns:
-    """The program of one rank as columns: one row per block, per instruction (block by block), and per wait.
+    """The program of one rank as columns with one row per block, per instruction (block by block) or per wait.
 
     send_peer, recv_peer: peer rank of each block, or NO_PEER
     channel:     channel of each block
@@ -361,7 +361,7 @@ class RankColumns:
 
 
 class ColumnBlocks(Sequence[ThreadBlock]):
-    """The blocks described by `columns`, created on first use. Equal to a tuple of equal blocks."""
+    """A sequence of the blocks that `columns` describe, created on first use. Equal to a tuple of the same blocks."""
 
     __slots__ = ("_objects", "columns")
 
@@ -430,7 +430,7 @@ def columns_from(
     rows: Sequence[Sequence[int]],
     waits: Sequence[Sequence[tuple[int, int]]],
 ) -> RankColumns:
-    """Return the columns for one rank.
+    """Build the columns of one rank from lists.
 
     Args:
         ends: send_peer, recv_peer and channel of each block.
@@ -449,7 +449,7 @@ def columns_from(
 
 
 def chunks_moved(program: Program) -> int:
-    """Return the total number of chunks that instructions process. O(instructions)."""
+    """Return the total number of chunks on which the program's instructions work. O(instructions)."""
     return sum(int(rank.columns.count.sum()) for rank in program.ranks)
 
 

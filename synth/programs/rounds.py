@@ -6,11 +6,11 @@ message is sent and received in the same round, and both ranks of a pair post th
 message uses memory that another message in the round sends or receives. Therefore a round cannot deadlock, whichever
 message is sent first.
 
-To find the rounds, the program is executed once without data, obeying its waits and queue depth. Of the resulting
-order of steps, only the memory dependences are kept, and each step is put into the earliest round that these allow. If
-the target memory is still in use when a message could be sent, the message is received into spare memory instead.
-Messages therefore only wait for their data. The number of rounds is the number of messages on the longest chain of
-dependences; no round is empty.
+To find the rounds, the program is executed once without data, obeying its waits and queue depth. The resulting order
+shows which steps depend on each other through memory. Each step is put into the earliest round that these dependences
+allow. If the target memory is still in use when a message could be sent, the message is received into spare memory
+instead. Messages therefore only wait for their data. The number of rounds is the number of messages on the longest
+chain of dependences; no round is empty.
 """
 
 import math
@@ -41,12 +41,12 @@ Order = list[tuple[Position, Position | None]]
 
 
 def execution_order(program: Program, depth: float = math.inf) -> tuple[Order, list[Position]]:
-    """Return (valid order of the instructions, instructions at which blocks hang in a deadlock).
+    """Return (instructions in a valid order, instructions at which blocks hang if the program deadlocks).
 
     Identical programs give identical orders. O(instructions * blocks that wait for one another).
 
     Args:
-        program: A structurally sound program.
+        program: A program whose structure is valid.
         depth: Number of messages that a connection can buffer before its sender has to wait.
     """
     blocks = {
@@ -92,7 +92,7 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[Order, l
 
 
 class LocalStep(NamedTuple):
-    """Write `chunks` cells to `target`: a copy of `left` or, if `right` is not None, the sum of `left` and `right`."""
+    """Writes `chunks` cells to `target`: a copy of `left` or, if `right` is not None, the sum of `left` and `right`."""
 
     target: int
     left: int
@@ -144,7 +144,7 @@ class ProgramBlocks(InvalidInput):
 
 
 class _RankTimes:
-    """The times at which a rank uses its cells: 2k for local steps before round k, 2k + 1 for messages in round k.
+    """Records when a rank uses its cells: at time 2k in local steps before round k, at 2k + 1 in messages of round k.
 
     Cells after those of `layout` are spare memory. Each piece of spare memory is used only once here; `packed` then
     lets pieces with disjoint times share memory.
@@ -158,7 +158,7 @@ class _RankTimes:
         self.steps: list[tuple[int, LocalStep]] = []
 
     def send(self, first: int, count: int) -> int:
-        """Return the earliest time at which the `count` cells starting at `first` can be sent."""
+        """Find and record the earliest time at which the `count` cells from `first` on can be sent."""
         cells = slice(first, first + count)
         time = (max(self._written[cells]) + 1) | 1
         self._note_read(cells, time)
@@ -173,7 +173,7 @@ class _RankTimes:
         return first
 
     def receive(self, first: int, count: int, time: int) -> int:
-        """Record a message of `count` cells that arrives at `time` and belongs at `first`.
+        """Record that a message of `count` cells for the cells from `first` on arrives at `time`.
 
         Returns:
             The first cell into which to receive it: `first`, or spare memory if the cells at `first` are still in use.
@@ -314,7 +314,7 @@ def _deliveries(program: Program, order: Order, times: list[_RankTimes]) -> list
 
 
 def _joined(program: Program, times: list[_RankTimes], deliveries: list[_Delivery]) -> list[_Delivery]:
-    """Return the messages sorted by round and pair of ranks, and merged if adjacent in memory at both ends."""
+    """Sort the messages by round and pair of ranks, and merge messages that are adjacent in memory at both ends."""
 
     def follows(last: _Delivery, each: _Delivery) -> bool:
         """Return whether `each` directly follows `last` in the same buffer at both ends, outside spare memory."""

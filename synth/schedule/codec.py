@@ -67,7 +67,7 @@ def to_parquet(schedule: AnySchedule) -> bytes:
 
 
 def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
-    """Read a schedule from a Parquet file; a symmetric one stays symmetric. Raises InvalidInput if the file is damaged.
+    """Read a schedule from a Parquet file, without expanding symmetric ones. Raises InvalidInput for a damaged file.
 
     With `require_id`, also raises InvalidInput if the content does not match the id in the file. Without it, the caller
     must compare the ids (see `stated_id`). The verifier does this to report all faults instead of just this one.
@@ -136,7 +136,7 @@ def stated_id(content: bytes) -> str:
 
 
 def _metadata(schedule: AnySchedule) -> dict[str, Any]:
-    """Return what a schedule file contains besides the rows, including the network if its spec refers to a file."""
+    """Return all that a schedule file contains except rows, including the network if its spec refers to a file."""
     topology, collective = schedule.topology, schedule.collective
     reference = {"spec": topology.spec, "id": topology.id}
     document = {

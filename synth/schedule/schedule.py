@@ -1,4 +1,4 @@
-"""A schedule: a list of transfers, each with its step, shard, chunks and the route from the source to the destination.
+"""Defines schedules: lists of transfers, each with a step, a shard, chunks, and a route from source to destination.
 
 Transfers are stored in columns, because there can be tens of millions of them. They share one table of routes.
 Schedules can be reversed in time, concatenated, renamed and split: a reversed allgather is a reduce_scatter, and a
@@ -30,7 +30,7 @@ Column = NDArray[np.unsignedinteger]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transfers:
-    """Columns of equal length; row i moves chunks `lo[i]` to `hi[i] - 1` of shard `shard[i]` over `route[i]`.
+    """A schedule's transfers as columns. Row i moves chunks `lo[i]` to `hi[i] - 1` of shard `shard[i]` over `route[i]`.
 
     step:   step of a stepped schedule, or depth in a pipelined schedule's tree, from 0
     route:  index into the schedule's `Routes`, which determines the links, the source and the destination
@@ -88,7 +88,7 @@ class ColumnBounds:
         return tuple(np.min_scalar_type(value) for value in largest)
 
     def pack(self, columns: Sequence[NDArray[np.integer]]) -> Transfers:
-        """Return `columns`, in the order of `COLUMN_NAMES`, as Transfers with the types in `dtypes`."""
+        """Convert `columns`, in the order of `COLUMN_NAMES`, to Transfers with the smallest integer types."""
         pairs = zip(columns, self.dtypes, strict=True)
         return Transfers(*(np.ascontiguousarray(column, dtype=dtype) for column, dtype in pairs))
 
@@ -135,7 +135,7 @@ class Routes:
         return hops, self.link_ids[position]
 
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
-        """Return (object[routes]: latency of each route in integer ticks, number of ticks per second)."""
+        """Return (object[routes]: latency of each route as a whole number of ticks, number of ticks per second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))
         table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
@@ -186,7 +186,7 @@ class Schedule:
                  ended, for example between the two halves of an allreduce; `steps` is the sum of the streams' heights
     steps:       number of steps, or height of the trees
     method, parameters: how the schedule was made; not part of `id`
-    certificate: the method's claim that the schedule is optimal, JSON-compatible, checked by separate code
+    certificate: the method's proof of a bound, as JSON values, checked by separate code
     id:          hash of topology, collective, kind, chunks, routes and all rows
     The constructor checks nothing. Only `chorale.synth.verify.verify` turns a schedule into a `VerifiedSchedule`.
     """

@@ -1,4 +1,4 @@
-"""Compact schedules for symmetric networks: the transfers of a few ranks, and symmetries that map them to all ranks."""
+"""Stores schedules of symmetric networks as the transfers of a few ranks, and symmetries that map them to the rest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -199,7 +199,7 @@ SymmetricPart: TypeAlias = SymmetricGather | SymmetricTrees
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricSchedule:
-    """An allgather, reduce_scatter or allreduce made of one or two symmetric parts of the same class.
+    """An allgather, reduce_scatter or allreduce that consists of one or two parts in symmetric form.
 
     gather:  an allgather on `topology`, for allgather and allreduce
     scatter: an allgather on the transpose of `topology`, executed backwards in time (see
@@ -298,7 +298,7 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 
 
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return int64[symmetries, in-links of rank 0]: the position of the link's image among the in-links of its target.
+    """Return int64[symmetries, in-links of rank 0]: the position of each link's image among the links into its target.
 
     sources: the images' sources, one row per symmetry. In-links are sorted by source and then by position among
     parallel links, which symmetries preserve.

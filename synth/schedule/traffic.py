@@ -1,4 +1,4 @@
-"""A collective's traffic: how much data is sent over each route in each step, regardless of the content.
+"""Computes a collective's traffic: how much data is sent over each route in each step, regardless of the content.
 
 Simulators only need these sums. Some methods compute them without creating a schedule, which has one row per shard and
 transfer (at least N (N - 1)), so that 16,384 nodes take only seconds. The deficiencies (overheads compared with an
@@ -32,7 +32,7 @@ class TrafficStep:
     route:  int32, ascending, without repetition
     amount: int64, positive
 
-    Identical steps can share one object. This saves memory, and also time if the caller caches results per object.
+    Identical steps can be the same object, which saves memory and allows results to be cached per object.
     """
 
     route: NDArray[np.int32]
@@ -131,7 +131,7 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Deficiencies:
-    """Latency, bandwidth and congestion factors by which a collective takes longer than on an ideal network.
+    """Factors for latency, bandwidth and congestion by which a collective takes longer than on an ideal network.
 
     The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
@@ -150,7 +150,7 @@ class Deficiencies:
 
     @property
     def latency(self) -> float:
-        """Lambda: steps / log2 N. With one port per rank, combining the data of N ranks takes at least log2 N steps."""
+        """Lambda: steps / log2 N. With one port each, N ranks need at least log2 N steps to combine their data."""
         return self.steps / log2(self.ranks)
 
 

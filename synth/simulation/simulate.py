@@ -32,7 +32,7 @@ _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """Latencies and link rates from which the exact time of a message on any topology follows.
+    """Latencies and link rates, from which the time of a message on any topology is computed exactly.
 
     A message of s bytes over h links, alone on the network, arrives after alpha + s / bandwidth of its slowest link + h
     * (link_latency + hop) + the topology's latencies.
@@ -145,7 +145,7 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 
 
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
-    """Return the message graph of trees along which `chunks` equal chunks are sent in a pipeline.
+    """Return the message graph of a pipelined traffic pattern: trees along which `chunks` equal chunks are sent.
 
     A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t, and chunk p - 1 has left on
     the same route. Amounts are multiplied by `chunks`, so that they are integers. Raises InvalidInput above
@@ -278,7 +278,7 @@ def simulate_flows(
 
 
 class LinkLoad(NamedTuple):
-    """Largest link load on the routes of a step that have this number of hops and this latency.
+    """Largest link load in a step on the routes with a given number of hops and a given latency.
 
     time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
     hops:          number of links of these routes
@@ -295,9 +295,9 @@ LinkLoads = frozenset[LinkLoad]
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """Costs of the steps of a traffic pattern, from which the time for any network model and vector size is computed.
+    """Link loads of a traffic pattern's steps, from which the time for any latencies, link rates and size is computed.
 
-    steps:  number of steps with each set of loads; a load is left out if another is at least as large in every field
+    steps:  number of steps with each set of loads. A set omits loads that are not larger in any field than another.
     stream: time per byte of all steps together if the traffic is pipelined; None if steps run one after another
     """
 
@@ -379,7 +379,7 @@ def congestion_of(traffic: Traffic) -> Congestion:
 def _loads(
     traffic: Traffic, step: TrafficStep, of_route: NDArray[np.int64], distances: Sequence[tuple[int, Fraction]]
 ) -> LinkLoads:
-    """Return the link loads of a step.
+    """Return the link loads of a step, without loads that can never determine its time.
 
     of_route:  for each route, its index into `distances`
     distances: (hops, latency in seconds), one entry per kind of route

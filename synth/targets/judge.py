@@ -26,7 +26,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Return the verdict on a program read from text: faults in the text and the rules it breaks on `topology`."""
+    """Check a program that was read from text; return faults in the text and the rules it breaks on `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -37,7 +37,7 @@ def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
 
 
 def judge_program(program: AnyProgram, connected: Connected | None = None) -> Verdict:
-    """Return the verdict on `program`.
+    """Check `program` and return the rules that it breaks and the vector sizes for which it is correct.
 
     First, the structure is checked: the target's limits, buffers, peers, connections and waits. If the program can be
     executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written,
@@ -91,7 +91,7 @@ def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
 
 
 def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
-    """Return the violations that prevent `program` from being executed on `topology` at all.
+    """Return the violations because of which `program` cannot be executed on `topology` at all.
 
     Only structural rules are checked, not results. Rules that do not matter to an interpreter are left out: the
     target's limits, ranks without blocks, and the declared number of channels.
@@ -126,7 +126,7 @@ def network_of(program: AnyProgram, topology: Topology) -> Topology:
 
 
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield a violation if `topology` lacks the rank count or the switch abilities that `program` needs."""
+    """Yield a violation if `topology` does not have the ranks or the switch abilities that `program` needs."""
     if rank_count(program) != topology.compute_count:
         message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)

@@ -1,4 +1,4 @@
-"""Writes MSCCL++ execution plans (microsoft/mscclpp) as JSON, and reads plans with any operations from untrusted JSON.
+"""Writes execution plans for MSCCL++ (microsoft/mscclpp) as JSON, and reads plans from untrusted JSON.
 
 The format has no version number; it is defined by the loaders of releases 0.8.0 to 0.10, which can all read Chorale's
 plans. Chorale adds the keys `root` and `origin`, which the loaders ignore.
@@ -184,7 +184,7 @@ MAX_INTEGER = 2**64 - 1
 
 
 class JsonFields:
-    """A JSON object from an untrusted file, with its position in the file for error messages."""
+    """Reads the fields of a JSON object from an untrusted file. Error messages say where in the file it is."""
 
     __slots__ = ("_values", "_where")
 

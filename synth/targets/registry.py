@@ -1,4 +1,4 @@
-"""Targets: the program formats of runtimes. A target writes programs as text and reads them back.
+"""Defines the targets: the program formats of runtimes. A target writes programs as text and reads them back.
 
 The XML targets are the formats of the MSCCL runtime and of its successor for NCCL, and Chorale's own format for CPUs.
 """
@@ -23,7 +23,7 @@ P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Lifted(Generic[P_co]):
-    """A program read from text, with remarks about the text.
+    """A program that was read from text, and findings about the text.
 
     findings:     faults in the text that a Program cannot represent
     out_of_place: the out-of-place version of the program, if the text is valid both in place and out of place
@@ -117,7 +117,7 @@ def _program_of(
     collective: Collective,
     max_bytes: int | None = None,
 ) -> Program:
-    """Build a document's program by the rules of `target`.
+    """Build the program of an XML document according to the rules of `target`.
 
     max_bytes: maximum vector size in bytes; None to read it from the attribute `maxBytes`
     """
@@ -138,7 +138,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root element's attributes: those common to all targets, then the target's own `collective`."""
+    """Return the root element's attributes: first those of all targets, then those for the collective, `collective`."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -382,7 +382,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
 
 
 def resources_of(program: AnyProgram) -> dict[str, int]:
-    """Return the most that any rank uses of each resource. `steps_max`: steps or operations of a thread block."""
+    """Return how much of each resource a program uses at most on any rank, such as thread blocks."""
     if isinstance(program, ExecutionPlan):
         steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     else:

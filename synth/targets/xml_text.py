@@ -71,7 +71,7 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
 
 
 def _operands(columns: RankColumns) -> list[str]:
-    """Return, for each instruction, the text of its attributes from `type` to `cnt`."""
+    """Return the XML attributes from `type` to `cnt` of each instruction, as text."""
     sources = [f'" type="{op.value}" srcbuf="{buffer}" srcoff="' for op in OPS for buffer in BUFFERS]
     targets = [f'" dstbuf="{buffer}" dstoff="' for buffer in BUFFERS]
     rows = zip(
@@ -86,7 +86,7 @@ def _operands(columns: RankColumns) -> list[str]:
 
 
 def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
-    """Yield the step elements of each thread block. Each step has all its waits."""
+    """Yield the step elements of each thread block, in the form in which a step has all its waits."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     pairs = zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)
     waits = [f"{block}:{step}" for block, step in pairs]
@@ -214,7 +214,7 @@ class DocumentBody(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step element. Numbers in `waits` are (block, step) pairs.
+    """A step element of a document. `waits` contains (block, step) pairs.
 
     op:        index into OPS, or _NOP
     places:    operands and number of chunks, as in `RankColumns`
@@ -322,7 +322,7 @@ class _Builder:
         self.elements = 0
 
     def body(self) -> DocumentBody:
-        """Return the ranks in numerical order, and the faults that a Program cannot represent."""
+        """Return what was read: the ranks in numerical order, and the faults that a Program cannot represent."""
         assert self.root is not None
         assert self.limits is not None
         count = rank_count(self.root, self.limits)

@@ -67,7 +67,7 @@ ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
 
 
 class NamedNode(NamedTuple):
-    """A node as described in a file. `kind` and `abilities` are not checked yet."""
+    """A node as a file describes it. `kind` and `abilities` have not been checked yet."""
 
     id: str
     kind: object
@@ -75,7 +75,7 @@ class NamedNode(NamedTuple):
 
 
 class NamedLink(NamedTuple):
-    """A link as described in a file. Bandwidths and latency are not parsed yet.
+    """A link as a file describes it. Bandwidths and latency have not been parsed yet.
 
     bidirectional: whether this entry stands for two links, one in each direction
     expected: bandwidth that the machine's communication library assumes; None if it equals `bandwidth`

@@ -1,4 +1,4 @@
-"""Hop distances, strong connection and diameter of a topology."""
+"""Computes hop counts and the diameter of a topology, and checks that all nodes can reach each other."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def require_strongly_connected(topology: Topology) -> None:
 
 
 def _arcs_backward(topology: Topology) -> Arcs:
-    """Return all links reversed, so that `hops_along` counts the hops towards its start nodes."""
+    """Return all links as reversed arcs, with which `hops_along` counts hops towards its start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def _arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs, so that `hops_along` counts the hops away from its start nodes. O(L log L)."""
+    """Return all links as arcs, with which `hops_along` counts hops away from its start nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
@@ -84,7 +84,7 @@ def _arcs_forward(topology: Topology) -> Arcs:
 def diameter(topology: Topology) -> int:
     """Return the diameter: the largest distance between two compute nodes, in links. O(orbits * links).
 
-    Known symmetries (each checked) preserve distances, so only one node of each orbit is searched from.
+    Known symmetries (each checked) preserve distances, so searches start from only one node of each orbit.
     """
     ranks, arcs = topology.compute_count, _arcs_forward(topology)
     starts = np.unique(checked_orbits(topology)[:ranks], return_index=True)[1]

@@ -1,4 +1,4 @@
-"""Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, emulated switches."""
+"""Derives networks from other networks: bidirectional copy, degree expansion, line graph, product, switch processes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from chorale.synth.topology.topology import BandwidthUnit, Column, Links, Rates,
 def ranked_topology(
     spec: str, node_count: int, links: Links, unit: BandwidthUnit, symmetries: Iterable[Column]
 ) -> Topology:
-    """Return a direct-connect network whose nodes are named by rank."""
+    """Return a network without switches whose nodes are named by rank."""
     moves = tuple(symmetry.astype(np.int32) for symmetry in symmetries)
     return Topology(spec, tuple(map(str, range(node_count))), node_count, links, unit, moves)
 
@@ -181,7 +181,7 @@ class Relabelled:
 
 
 def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
-    """Return the network in which `switches` become compute nodes, numbered after the ranks. O(links log links)."""
+    """Turn `switches` into compute nodes, numbered after the ranks; return the new network. O(links log links)."""
     ranks, nodes, links = topology.compute_count, topology.node_count, topology.links
     chosen = sorted(switches)
     order = np.concatenate([np.arange(ranks), chosen, np.setdiff1d(np.arange(ranks, nodes), chosen)]).astype(np.int64)
@@ -199,7 +199,7 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
 
 
 def process_network(topology: Topology) -> Topology:
-    """Return the network in which switches that add or multicast become compute nodes, numbered after the ranks.
+    """Turn switches that add or multicast into compute nodes, numbered after the ranks; return the new network.
 
     The local runner emulates each of these switches with a process. O(links log links). Raises InvalidInput if no
     switch has such an ability.

@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LostLink:
-    """All parallel links from `src` to `dst` and, unless `one_way` is set, from `dst` to `src`.
+    """Names links that fail: all parallel links from `src` to `dst` and, unless `one_way` is set, from `dst` to `src`.
 
     src, dst: rank or node id
     """
@@ -89,7 +89,7 @@ def _node(topology: Topology, name: str) -> int:
 
 
 def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
-    """Return a mask (bool per link) of the links that `link` stands for. Raises InvalidInput if there are none.
+    """Return bool[links]: whether `link` names the link. Raises InvalidInput if it names none.
 
     purpose: participle for the error message, for example "removed"
     """

@@ -1,4 +1,4 @@
-"""The functions in topology specs, such as product. Each reads its arguments and checks the size before building."""
+"""Plans the functions in topology specs, such as product: reads arguments, and checks the size before building."""
 
 import math
 import re
@@ -42,7 +42,7 @@ _ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=
 
 
 def _of_one_topology(change: Callable[[Topology], Topology], links: int = 1) -> Callable[..., TopologyPlan]:
-    """Return the planner of a function whose only argument is a topology. `links`: factor of the number of links."""
+    """Return a planner for a function of one topology. `links`: factor by which the function multiplies links."""
 
     def plan(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         way_out = f"write {call.name}(spec)"
@@ -240,7 +240,7 @@ def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPl
 
 
 def _times(call: FunctionCall, syntax: str, expected: str = "a spec and a", largest: int = _MAX_TIMES) -> int:
-    """Return the whole number after the inner spec. `expected`: what the error says before "whole number"."""
+    """Return the whole number that follows the inner spec. `expected`: words before "whole number" in the error."""
     numbers = call.arguments[1:]
     if len(numbers) != 1 or not isinstance(numbers[0], Number):
         raise InvalidInput(f"{call.name} must have {expected} whole number", str(call), f"write {syntax}")

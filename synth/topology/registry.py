@@ -1,4 +1,4 @@
-"""Topology specs: their parser, declarations of families and functions, and plans of topologies.
+"""Parses topology specs, and defines how families and functions are declared and planned.
 
     spec     = family | function | file
     family   = NAME [":" ARGUMENTS]                    torus:4x4x2    diamond
@@ -195,7 +195,7 @@ class TooLarge(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """An unbuilt topology. `nodes` (including switches) and `links` are exact counts or upper bounds."""
+    """A topology that is not built yet. `nodes` (including switches) and `links` are exact counts or upper bounds."""
 
     spec: str
     nodes: int
@@ -266,6 +266,6 @@ def fixed_numbers(call: FamilyCall, syntax: str, count: int) -> list[int]:
 
 
 def require(holds: bool, rule: str, call: FamilyCall | FunctionCall, way_out: str) -> None:
-    """Raise InvalidInput with `rule` and the hint `way_out` unless `holds` is true."""
+    """Raise InvalidInput, which states the violated `rule` and the hint `way_out`, unless `holds` is true."""
     if not holds:
         raise InvalidInput(rule, str(call), way_out)

@@ -98,7 +98,7 @@ def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
 
 
 def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
-    """Apply `function` to networks, some of which come from files. The result keeps the provenance of their rates.
+    """Apply `function` to networks, some of which come from files. The result records where their link rates come from.
 
     The function is applied twice: at physical rates, and at the rates that the machine's library expects.
     """

@@ -50,7 +50,7 @@ Renaming = NDArray[np.int32]
 
 
 class MarkedLinks(NamedTuple):
-    """Links from node v to `heads[heads_offsets[v]:heads_offsets[v + 1]]`, and links to v from `tails` in the same way.
+    """Links by node: node v has links to `heads[heads_offsets[v]:heads_offsets[v + 1]]`, and from `tails` likewise.
 
     marks: uint64 per link that identifies its kind (bandwidth and latency) and direction
     """
@@ -111,7 +111,7 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
 
 
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
-    """Return whether symmetries map every compute node to every other one, or None if this could not be decided.
+    """Return whether symmetries map every compute node to every other one, or None if the search gave up.
 
     Symmetries must preserve parallel links, bandwidths, latencies and switches. True is proved by symmetries, each
     checked; False means that a complete search found none; None means that the search gave up.
@@ -184,7 +184,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Colouring:
-    """Cells of nodes that links do not distinguish, and digests of the refinement steps that led to the cells.
+    """A partition of nodes into cells that links do not distinguish, and digests of the steps that refined it.
 
     kinds: (number of compute nodes, plain switches, and switches with each ability; ids of these abilities)
     """
@@ -215,7 +215,7 @@ class _Colouring:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turn:
-    """An individualized node, its previous cell, and the digests of the refinement that followed."""
+    """A step of a search: a node that is individualized, its previous cell, and digests of the refinement after it."""
 
     node: int
     cell: int
@@ -240,7 +240,7 @@ class _Search:
 
     @staticmethod
     def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
-        """Return a search that refines the cells in `start`; None if too many nodes would have to be individualized.
+        """Prepare a search that refines the cells in `start`; None if too many nodes would have to be individualized.
 
         first: node to individualize first, unless it is already alone in its cell
         """
@@ -263,7 +263,7 @@ class _Search:
     def to(
         self, nodes: NDArray[np.integer], level: int, before: OrderedCells, most: int
     ) -> tuple[Renaming | None, int]:
-        """Return (renaming or None, number of refinements made, which is at most `most`).
+        """Search for a renaming; return (renaming or None, number of refinements made, at most `most`).
 
         The renaming maps the node that is individualized in turn `level` to one of `nodes`. `before` has the cells of
         the target before that turn, after the images of all nodes of earlier turns have been individualized.

@@ -1,6 +1,6 @@
-"""The network: compute nodes, switches and directed links with exact bandwidth and latency, and its symmetries.
+"""Defines the network: compute nodes, switches, directed links with exact bandwidth and latency, and symmetries.
 
-Also the abilities of switches, the assumptions about a machine from which a network was read, and the transpose.
+Also defines the abilities of switches, and the assumptions about a machine from which a network was read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """Columns of directed links, sorted by (dst, src, descending bandwidth, latency). A link's index is its id.
+    """Directed links as columns, sorted by (dst, src, descending bandwidth, latency). A link's index is its id.
 
     `src` and `dst` are int32 node indices. Bandwidth and latency are indices into tables:
     `bandwidths[bandwidth_class[link]]` is the exact bandwidth. Parallel links are separate entries. Self-loops are
@@ -50,7 +50,7 @@ class Links:
 
     @staticmethod
     def build(links: Iterable[Link]) -> Links:
-        """Return `links` in canonical order. O(L log L)."""
+        """Return `links` as sorted columns. O(L log L)."""
         columns = list(zip(*links, strict=True)) or [(), (), (), ()]
         src, dst = (np.array(column, dtype=np.int32) for column in columns[:2])
         each = np.arange(len(src))
@@ -80,7 +80,7 @@ class Links:
         return offsets
 
     def integer_bandwidths(self) -> tuple[NDArray[np.int64], int]:
-        """Return (int64 per link, scale) such that bandwidth = integer / scale, with the smallest possible scale."""
+        """Return (int64 per link, scale): a link's bandwidth is its integer / scale. The scale is minimal."""
         scale = int(np.lcm.reduce([value.denominator for value in self.bandwidths] or [1]))
         table = np.array([int(value * scale) for value in self.bandwidths] or [1], dtype=np.int64)
         return table[self.bandwidth_class], scale
@@ -110,7 +110,7 @@ class Links:
 
 
 def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: Column) -> NDArray[np.int32]:
-    """Return the ids that links get in canonical order; identical parallel links keep their order. O(L log L).
+    """Return the ids that links get when sorted as in `Links`; identical parallel links keep their order. O(L log L).
 
     The classes are indices into ascending tables, as in `Links`.
     """
@@ -133,7 +133,7 @@ class Rates(NamedTuple):
 
 
 def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
-    """Return links in canonical order. The tables are sorted and restricted to the values in use. O(L log L)."""
+    """Return links sorted as in `Links`. The tables are sorted too, and restricted to the values in use. O(L log L)."""
     bandwidths, bandwidth_class = _encoded(rates.bandwidth_class, rates.bandwidths)
     latencies_s, latency_class = _encoded(rates.latency_class, rates.latencies_s)
     order = np.lexsort((latency_class, -bandwidth_class, src, dst))

@@ -1,4 +1,4 @@
-"""Groups of translations, and transversals of groups of symmetries.
+"""Represents groups of translations, and transversals of groups of symmetries.
 
 Translations are commuting symmetries; exactly one of them maps a given rank to a given other rank in its orbit.
 Examples: rotations of the boxes in a cluster and of the GPUs in boxes, shifts of a torus, flips of a hypercube. A
@@ -25,8 +25,8 @@ Numbers = NDArray[np.int64]
 class Translations:
     """A group of translations: all products of commuting node permutations. Only the identity fixes a rank.
 
-    Element e = (a_1, a_2, …), in mixed radix with bases `orders` and the last exponent fastest, is the product of all
-    generator_i to the power of a_i.
+    Element number e stands for exponents a_1, a_2, …, its digits in mixed radix with bases `orders` (last digit
+    fastest). It is the product of all generator_i to the power of a_i.
 
     orders:   per generator, the smallest exponent whose power is a product of earlier generators; the number of
               elements is the product of all orders
@@ -98,7 +98,7 @@ class Translations:
         return result
 
     def sum(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Numbers:
-        """Return the product of each element in `first` with the element in `second`. The shapes broadcast."""
+        """Return the products of the elements in `first` with those in `second`. Shapes are broadcast as in NumPy."""
         return self._by_exponents(np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64), 1)
 
     def negative(self, elements: NDArray[np.integer]) -> Numbers:
@@ -119,13 +119,13 @@ class Translations:
         return result
 
     def images(self, nodes: NDArray[np.integer], elements: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the image of each node in `nodes` under the element in `elements`. The shapes broadcast."""
+        """Return the images of `nodes` under the elements in `elements`. Shapes are broadcast as in NumPy."""
         images: NDArray[np.int32] = self.table[self.orbit[nodes], self.sum(self.element[nodes], elements)]
         return images
 
 
 def _with_powers(table: NDArray[np.int32], move: Numbers, order: int) -> NDArray[np.int32]:
-    """Return `table` with each column replaced by its images under the powers 0 to `order` - 1 of `move`."""
+    """Return `table` with each column replaced by its `order` images under the powers 0 to `order` - 1 of `move`."""
     powers, step = table[:, :, None], move
     while powers.shape[2] < order:
         powers = np.concatenate([powers, step[powers].astype(np.int32)], axis=2)
@@ -186,7 +186,7 @@ class TranslatedLinks:
         return TranslatedLinks(topology, translations, orbit, np.bincount(orbit), keys, parallel)
 
     def images(self, links: NDArray[np.integer], elements: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the images of `links` under `elements`. The shapes broadcast. O(results * log links)."""
+        """Return the images of `links` under `elements`. Shapes are broadcast as in NumPy. O(results * log links)."""
         table = self.topology.links
         src = self.translations.images(table.src[links], elements).astype(np.int64)
         dst = self.translations.images(table.dst[links], elements).astype(np.int64)

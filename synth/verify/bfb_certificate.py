@@ -1,6 +1,6 @@
-"""Checks a BFB schedule's claim that no schedule along shortest paths has a shorter step.
+"""Checks the claim of a BFB schedule that each step is the shortest possible for schedules along shortest paths.
 
-The check is independent of the synthesizer: SciPy computes hop counts, and link capacities are added up again.
+The check shares no code with the synthesizer: SciPy computes hop counts, and link capacities are added up again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _AGAIN = "synthesize again"
 
 
 def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, Any]) -> None:
-    """Raise CheckFailed unless every step has the least load and time that its critical links allow.
+    """Raise CheckFailed unless no step could be shorter, because of the node and links that the certificate names.
 
     For each step t, the certificate names a node u and a set S of links into u. Let n be the number of shards at
     distance t from u that can only arrive over S, because all last hops of their shortest paths are in S. Two claims
@@ -57,7 +57,7 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A topology and the vector size, with cached hop counts to each target node."""
+    """The topology and vector size of a schedule to check, with cached hop counts to each target node."""
 
     topology: Topology
     size_bytes: int | None

@@ -1,10 +1,10 @@
-"""What a collective requires of every shard, checks of a schedule's tables, and the general replay.
+"""Checks a schedule's tables, computes what its collective requires of every shard, and defines the general replay.
 
 The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
 pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
 much time and memory as the fast replay in `chorale.synth.verify.verify`, so it only runs if the fast replay finds
-faults. Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell,
-which is a range of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The
+faults. Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell;
+a cell is a range of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The
 fast replay stores times as step + 1; `NEVER` stands for an event that does not happen.
 """
 
@@ -145,7 +145,7 @@ class ChunkIntervals:
         return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
     def window(self, first: int, most_cells: int) -> int:
-        """Return the end of the longest range of shards from `first` with at most `most_cells` cells, or one shard."""
+        """Return the end of the longest range of shards from `first` with at most `most_cells` cells (or one shard)."""
         end = int(np.searchsorted(self.offsets, self.offsets[first] + most_cells, side="right")) - 1
         return max(first + 1, end)
 
@@ -191,7 +191,7 @@ def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int,
 
 
 def fits_set_replay(schedule: Schedule) -> bool:
-    """Return whether the general replay of `schedule` combines at most 2^33 words of 64 bits (about 1,024 ranks)."""
+    """Return whether the general replay of `schedule` is affordable: at most 2^33 operations on 64-bit words."""
     lo, hi = ChunkIntervals.of(schedule).interval(schedule.transfers)
     words = -(-schedule.topology.compute_count // 64)
     return int((hi.astype(np.int64) - lo).sum()) * words <= MAX_WORDS

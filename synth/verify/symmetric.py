@@ -41,7 +41,7 @@ from chorale.synth.verify.verify import Replay
 def inspect_symmetric(
     schedule: SymmetricSchedule,
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return (violations of the first check that fails, None), or ([], (cost, link loads)) if all checks pass."""
+    """Verify `schedule`; return (violations of the first check that fails, None), or ([], (cost, link loads))."""
     violations = list(_whole_violations(schedule))
     total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0
     time_per_byte = latency_s = Fraction(0)
@@ -156,7 +156,7 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Yield violations for generators that are no automorphisms (`Transversal` ensures that they reach all ranks)."""
+    """Yield a violation for each generator that is not a symmetry of the network."""
     topology, fits = part.topology, True
     for index, generator in enumerate(topology.automorphisms):
         if not is_automorphism(topology, generator):

@@ -1,4 +1,4 @@
-"""Results of verification: violated rules, or a schedule with its exact cost and link loads.
+"""Defines the results of verification: violated rules, or a schedule with its exact cost and link loads.
 
 A step takes as long as its slowest transfer. A transfer takes its route's latency plus the largest load / bandwidth of
 the links on this route (full paper, appendix E.3, for single-link routes). The sum over steps is at most

@@ -1,4 +1,4 @@
-"""Verification: replays a schedule chunk by chunk. All other code only uses verified schedules.
+"""Verifies schedules by replaying them chunk by chunk. All other code only uses verified schedules.
 
 This code shares nothing with the synthesizers. It takes any schedule, from any method or file, and checks that every
 chunk is present before it is sent, everything is delivered, and nothing is reduced twice. Schedules in symmetric form
@@ -86,7 +86,7 @@ def verify(schedule: AnySchedule) -> VerifiedSchedule:
 
 
 def cost_if_sound(schedule: AnySchedule) -> Cost:
-    """Return the cost that `schedule` has if it is correct; callers use it to decide what to verify. O(hops of rows).
+    """Return the cost that `schedule` has if it is correct, to decide whether to verify it. O(hops of rows).
 
     Only symmetric schedules, and schedules with switches that add or multicast, are verified here.
     """
@@ -96,7 +96,7 @@ def cost_if_sound(schedule: AnySchedule) -> Cost:
 
 
 def inspect(schedule: AnySchedule) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
-    """Return (violations, verified schedule or None if there are violations) for `schedule`; see `verify`."""
+    """Verify `schedule` and return (violations, verified schedule or None if there are violations)."""
     if isinstance(schedule, Schedule):
         violations, facts = _inspect_columns(schedule)
     else:
@@ -290,7 +290,7 @@ class Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads) -> Cost:
-        """Return the cost, including the rates at which switches add and the latencies of paths through several."""
+        """Return the cost, with the rates at which switches add and the latencies of paths through several switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)

@@ -1,8 +1,8 @@
 """Computes exact bounds on a network's all-to-all rate. Rates of Cartesian products follow from their factors.
 
-rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). To reach this rate, send data along the first dimension to the node
-that has the target's first coordinate (N2 times as much as in G1 alone), then along the second dimension. No schedule
-is faster: with link prices in only one dimension, a path costs the same as in that factor.
+rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). To reach this rate, data move along the first dimension to the
+target's first coordinate (N2 times as much data as in G1 alone), then along the second dimension. No schedule is
+faster: with link prices in only one dimension, a path costs the same as in that factor.
 """
 
 from collections.abc import Sequence
@@ -142,7 +142,7 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal class flows and prices, from `method` or, if the "lp" solver fails, from "prices"."""
+    """Return near-optimal flows and link prices, from `method` or, if the solver of "lp" fails, from "prices"."""
     if method == "lp":
         with suppress(Unavailable):  # numerical trouble, because every network has an optimum
             return linear_program.solve(reduction)
@@ -151,7 +151,7 @@ def approximate(
 
 
 def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMethod) -> AllToAllRate:
-    """Return exact bounds for the original network, computed from the approximate flows and prices of `solution`."""
+    """Return exact bounds on the rate of the original network, computed from the approximate `solution`."""
     denominator = common_denominator(solution.class_flow, _LARGEST_DENOMINATOR)
     upper = upper_bound(reduction, solution)[0]
     flows = SharedFlows(reduction, solution.class_flow)

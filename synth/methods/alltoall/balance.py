@@ -39,7 +39,7 @@ class Router:
         self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
     def route(self, flows: Flows, block: slice) -> IntegralFlows:
-        """Return int64[block, links]: acyclic flows of whole units, close to `flows`, that bring each rank `units`.
+        """Round `flows` to whole units without cycles, int64[block, links]. Each source sends `units` to every rank.
 
         O(links * log links) per source.
         """
@@ -63,10 +63,10 @@ class Router:
 
 
 def fine_units(node_count: int, denominator: int = 1) -> int:
-    """Return a number of units per source and rank that is large enough to make rounding errors small.
+    """Return how many units each source should send to each rank, enough to make rounding errors small.
 
-    It is a multiple of `denominator` and of many small numbers. Loads, which are below node_count ** 3 * units, fit
-    into 64 bits for up to 2^14 nodes.
+    The result is a multiple of `denominator` and of many small numbers. Loads, which are below node_count ** 3 * units,
+    fit into 64 bits for up to 2^14 nodes.
     """
     most = 720720 if node_count <= 2**13 else 5040
     return most if most % denominator == 0 else denominator * max(1, most // denominator)
@@ -82,7 +82,7 @@ _LEAST = 1e-18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """One flow per class of variables, and a factor for the flows on each link of the original network.
+    """Flows with one value for all variables of a class; a factor per link of the original network may scale them.
 
     `Router` only uses the proportions between the flows into the same node.
     """
@@ -97,7 +97,7 @@ class SharedFlows:
             yield block, flows if self.factor is None else flows * self.factor
 
     def routed(self, units: int) -> Router:
-        """Return a router that has rounded the flows of all sources, with `units` from every source to every rank."""
+        """Round the flows of all sources, with `units` from every source to every rank, and return the router."""
         router = Router(self.reduction.full, units)
         for block, flows in self.blocks():
             router.route(flows, block)
@@ -105,7 +105,7 @@ class SharedFlows:
 
 
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return (best rate with `units` whole units per pair of ranks, its flows). Improves `start` round by round.
+    """Improve the flows `start` round by round; return (best rate with `units` per pair of ranks, its flows).
 
     `upper` is an upper bound on the rate; flows within 1 % of this bound are not changed. O(rounds * sources * links *
     log links).
@@ -161,7 +161,7 @@ def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, S
 
 
 def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return (best rate, its flows) after balancing each flow in `starts` for `count` chunks per shard."""
+    """Balance each flow in `starts` for `count` chunks per shard; return (best rate, flows with this rate)."""
     best = balanced(starts[0], count, upper)
     for start in starts[1:]:
         if best[0] * ENOUGH < upper:
@@ -170,7 +170,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return numbers of chunks that a node can receive in exact proportion to its incoming links' capacities."""
+    """Return numbers of chunks that can be divided among a node's incoming links exactly in proportion to capacity."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

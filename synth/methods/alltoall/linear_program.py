@@ -1,4 +1,4 @@
-"""The all-to-all flow problem of a network: one commodity per source, one price per class of links.
+"""The all-to-all problem of a network as a linear program for flows, reduced by merging equivalent sources and links.
 
 Source: the linear program of Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long
 version, appendix A.5, with flows added up by source. A flow from source s brings one unit from s to each of the other
@@ -55,7 +55,7 @@ def count_colours(colours: Colours) -> int:
 
 
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:
-    """Return uint64[block, links]: the colour of each flow variable for the sources in `block`."""
+    """Return uint64[block, links]: the colour (hash) of each flow variable of the sources in `block`."""
     # The same function as `column_colour` in kernels/cpp/alltoall.cpp
     ends = rows[block][:, problem.src] * _OUT + rows[block][:, problem.dst] * _IN
     return splitmix(ends + capacities[problem.link_class] * _LOAD + STEP)
@@ -122,14 +122,14 @@ class Reduction:
         return self._columns[1].count
 
     def has_columns_above(self, most: int) -> bool:
-        """Return whether the flow variables form more than `most` classes. Avoids computing the classes if possible."""
+        """Return whether there are more than `most` classes of flow variables, if possible without computing them."""
         # Each class of rows, except the sources' rows, has at least one variable.
         if count_colours(self._row_colours[self.chosen]) - len(self.chosen) > most:
             return True
         return self.small.cells > most and self.column_count > most
 
     def class_means(self, flows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64[column_count]: the mean over each class of `flows`, which are float64[K', links] in `small`.
+        """Return float64[classes]: the mean of the `flows` (float64[K', links] in `small`) in each class of variables.
 
         The means of a feasible flow are feasible and increase no class's load, because the partition is equitable.
         """
@@ -284,7 +284,7 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
 def _orbits(
     topology: Topology, kept: NDArray[np.int32], symmetric: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
-    """Return (one source per orbit, number of sources in each orbit, orbit number of each kept link)."""
+    """Group ranks and links by symmetries; return (one rank per orbit, size of each orbit, orbit of each kept link)."""
     generators = topology.automorphisms if symmetric else ()
     checked = [generator for generator in generators if is_automorphism(topology, generator)]
     if not checked:
@@ -312,7 +312,7 @@ _SLACK = 1e-9
 
 
 class ApproximateSolution(NamedTuple):
-    """Approximate flows and prices. The bounds derived from them hold however inaccurate the solver was.
+    """Approximate flows and prices from a solver. Bounds derived from them hold even if the solver was inaccurate.
 
     class_flow: float64[column classes]
     prices:     float64[link classes of `small`], price of each link in the class
@@ -386,6 +386,6 @@ def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
 
 
 def _usable(small: Commodities) -> NDArray[np.bool_]:
-    """Return bool[K', links]: False for the links that lead back to the source."""
+    """Return bool[K', links]: whether a source's flow may use a link. False for links that lead back to the source."""
     usable: NDArray[np.bool_] = small.dst[np.newaxis, :] != small.sources[:, np.newaxis]
     return usable

@@ -1,17 +1,17 @@
-"""All-to-all on large networks: finds link prices whose flows load all links evenly, without storing any flow.
+"""Solves all-to-alls on large networks: finds link prices whose flows load all links evenly, without storing flows.
 
 Flows follow from link prices: every node receives its data over the incoming links that are on the cheapest paths. It
 divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
 path over the link. So flows change smoothly with prices, and only prices need to be stored. Link loads are exact.
 
-A link earns its price times its load. If prices are scaled so that all links together earn 1 at full capacity, every
-schedule has a link whose load is at least the sum of distances. The derivative of the smoothed sum with respect to a
-price is that link's load, so the best prices make loads proportional to earnings. They are found by quasi-Newton steps
-in the logarithms of the prices. This takes about ten passes if many paths cost about the same, as in random networks.
-If there are few paths, the flows alternate between them as prices change, so each flow overloads some links. Then a
-linear program with one variable per pass decides which fraction of the data uses the flows of each pass; loads are
-mixed in the same proportions. If no step makes progress, each pass uses prices between the best prices and the dual
-prices of the mixture.
+Think of data as paying each link its price: a link earns its price times its load. If prices are scaled so that all
+links together earn 1 at full capacity, every schedule has a link whose load is at least the sum of distances. The
+derivative of the smoothed sum with respect to a price is that link's load, so the best prices make loads proportional
+to earnings. They are found by quasi-Newton steps in the logarithms of the prices. This takes about ten passes if many
+paths cost about the same, as in random networks. If there are few paths, the flows alternate between them as prices
+change, so each flow overloads some links. Then a linear program with one variable per pass decides which fraction of
+the data uses the flows of each pass; loads are mixed in the same proportions. If no step makes progress, each pass uses
+prices between the best prices and the dual prices of the mixture.
 
 Sources: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
 decomposition for linear mixed-integer programming" (1997).
@@ -117,7 +117,7 @@ class MixedFlows:
     loads: tuple[PricedLoads, ...]
 
     def on(self, problem: Commodities, merged: NDArray[np.int32]) -> MixedFlows:
-        """Return these flows for `problem`, whose link class c belongs to class `merged[c]` of the current problem."""
+        """Return the mixture for `problem`, whose link class c belongs to class `merged[c]` of the current problem."""
         if problem is self.flows[0].problem:
             return self
         flows = tuple(replace(flows, problem=problem, prices=flows.prices[merged]) for flows in self.flows)
@@ -182,7 +182,7 @@ _MARGIN = 0.999
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """A point of the search: logarithms of prices, and values computed from the prices.
+    """A set of link prices that the search tries (as logarithms), and values computed from the prices.
 
     value, slope: value and gradient of the function to minimise: log(earnings of links / smoothed sum of distances)
     shares:       float64[C], fraction of the total earnings that each link class earns
@@ -231,7 +231,7 @@ def priced_solution(
 
 
 class _Climb:
-    """State of the search: temperature, best bounds so far, curvature, and flows of all passes.
+    """A search for the best prices: temperature, best bounds so far, curvature, and flows of all passes.
 
     is_blocked: whether even the shortest step makes no progress. This happens when prices fall to the temperature,
                 because then link loads jump whenever the order of nodes by distance changes.
@@ -266,7 +266,7 @@ class _Climb:
         return now <= _PROGRESS * before or now * (now / before) ** ((passes - count) / _PATIENCE) <= self.gap
 
     def cooled(self, point: _Point) -> _Point:
-        """Return `point` at a lower temperature if its paths are too long, otherwise unchanged."""
+        """Return `point` at a lower temperature if its flows take paths that are too long, otherwise unchanged."""
         if point.detour <= 1.1 * _SHARE_OF_DETOURS * self.gap or self.best.gap <= self.gap:
             return point
         self.temperature *= max(0.3, _SHARE_OF_DETOURS * self.gap / point.detour)
@@ -306,7 +306,7 @@ class _Climb:
         return result
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point at the prices of the best upper bound, moved a little towards the prices of the mixture."""
+        """Return the point at the prices of the best upper bound, moved a little towards the dual prices `duals`."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices
@@ -339,7 +339,7 @@ class _Climb:
         return _Point(logarithms, -float(np.log(priced.smooth)), slope, shares, total / priced.paid - 1)
 
     def mix(self) -> Floats:
-        """Mix the flows found so far; return prices times capacities at which no flow is better than the mixture."""
+        """Find the best mixture of the flows found so far; return its dual prices, multiplied by capacities."""
         times = np.stack(self.times, axis=1)
         weights, duals = _least_maximum(times)
         parts = np.rint(weights * _PARTS).astype(np.int64)

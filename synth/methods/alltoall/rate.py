@@ -1,4 +1,4 @@
-"""Bounds on the all-to-all rate. Upper bounds follow from link prices.
+"""Computes exact bounds on the all-to-all rate. Upper bounds follow from link prices.
 
 The path of every unit of data from s to t costs at least the price of the cheapest path, called the distance. The data
 on a link cost at most price * capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The
@@ -77,8 +77,8 @@ def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int6
 def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
     """Return the exact upper bound on the rate that follows from `prices`, one integer per link class.
 
-    Returns None if all pairs have paths that cost nothing. Symmetries preserve prices and therefore distances, so one
-    search per class of sources is enough. O(sources * links * log links).
+    Returns None if all distances are 0. Symmetries preserve prices and therefore distances, so one search per class of
+    sources is enough. O(sources * links * log links).
     """
 
     def part(block: slice) -> int:

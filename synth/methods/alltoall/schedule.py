@@ -45,7 +45,7 @@ class FlowPaths:
 
 
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
-    """Return paths that add up to `flows`, which must be acyclic and deliver the same multiple of every demand.
+    """Decompose `flows`, which must be acyclic and deliver the same multiple of every demand, into paths.
 
     Each source has at most ranks + links paths. O(sources * (ranks + links) * longest path * degree).
 
@@ -140,7 +140,7 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return the equally fast class flows with the least total load, or those of `solution` if the solver fails."""
+    """Return equally fast flows with the least total load, or the flows of `solution` if the solver fails."""
     with suppress(Unavailable):  # numerical trouble; longer paths are acceptable
         return linear_program.shorten(reduction, solution).class_flow
     return solution.class_flow

@@ -1,6 +1,6 @@
-"""The plan of a breadth-first broadcast: loads, chunks per shard and step times, before chunks are assigned to links.
+"""Plans a breadth-first broadcast: link loads, chunks per shard and step times, before chunks are assigned to links.
 
-Kernels get the in-links of nodes in rows, integer capacities, and link latencies in ticks. A task solves all steps of a
+Kernels get each node's incoming links, integer capacities, and link latencies in ticks. A task solves all steps of a
 block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the flow problems of
 all its steps.
 """
@@ -41,7 +41,7 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the seconds of a step that takes `ticks`, given in units of 1 / `chunks` of a tick."""
+        """Convert a step's time `ticks`, in units of 1 / `chunks` of a tick, to seconds."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
@@ -90,7 +90,7 @@ MAX_HOPS = 2**16 - 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbNetwork:
-    """The network in the form that kernels read: in-links of node u start at `tails[offsets[u]:offsets[u + 1]]`.
+    """A network in the form that kernels read. Links into node u start at `tails[offsets[u]:offsets[u + 1]]`.
 
     Links are numbered as in the topology (sorted by target).
     Attributes:
@@ -133,7 +133,7 @@ class BfbNetwork:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return how long `ticks` take, in seconds if latencies count, else in chunks per bandwidth."""
+        """Convert `ticks` to a time: in seconds if latencies count, otherwise in chunks / bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
@@ -252,15 +252,15 @@ Block = tuple[int, int]
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Return at most `BLOCKS` blocks of nodes, independent of the number of workers, so that results are, too."""
+    """Divide the nodes into at most `BLOCKS` blocks, independently of the number of workers, as results must be."""
     count = min(nodes, BLOCKS)
     return list(pairwise(nodes * index // count for index in range(count + 1)))
 
 
 class Loads(NamedTuple):
-    """The largest time of each step over some nodes, in ticks, as a fraction `top` / `bottom`.
+    """The time of each step for some nodes: that of the slowest node, in ticks, as a fraction `top` / `bottom`.
 
-    node:  the node with this time
+    node:  the slowest node
     links: its critical in-links as bits
     """
 
@@ -283,7 +283,7 @@ def block_loads(network: BfbNetwork, block: Block) -> Loads:
 
 
 def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
-    """Return the minimum step times for whole chunks in a block of nodes, but none below its time in `shared`."""
+    """Return the least time of each step for the nodes in `block` with whole chunks, at least the time in `shared`."""
     network, chunks, start = shared
     times = start.top.copy(), start.bottom.copy()
     return Loads(*native.integral_chunk_times(*block, problems_of(network)[0], chunks, *times))
@@ -420,7 +420,7 @@ class BfbPlan:
 
 
 def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progress: Progress | None) -> BfbPlan:
-    """Return the plan for the nodes of `network`. `chunks` has the same meaning as in `bfb_allgather`."""
+    """Compute the plan of a breadth-first broadcast on `network`. `chunks` means the same as in `bfb_allgather`."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     network.require_magnitude(MAX_TIMED_CHUNKS if chunks is None else chunks)

@@ -1,4 +1,4 @@
-"""Allreduce by pairs of trees: in-trees carry sums up to many roots while out-trees carry results down.
+"""Makes allreduces along pairs of trees: in-trees carry sums up to many roots while out-trees carry results down.
 
 Every root owns a part of the vector in proportion to its rate. A fraction of every link's bandwidth is used to reduce
 the vector to the roots, the rest to spread the results (ForestColl, appendix E).
@@ -55,7 +55,7 @@ _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralPairs:
-    """The integer number of trees at each rank and on each link.
+    """How many whole pairs of trees have their root at each rank, and how many trees each link carries.
 
     roots:          int64 per rank: pairs of trees rooted there
     gather, reduce: int64 per link: maximum number of out-trees and in-trees on the link
@@ -105,7 +105,7 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return two functions: one scales and rounds `split` to `pairs` pairs, the other tests all cuts of the result."""
+    """Return two functions: one rounds `split` to `pairs` pairs at a given scale, the other tests the result's cuts."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     turned, origin = transpose_with_links(topology)
 
@@ -198,7 +198,7 @@ def pair_schedule(
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the unverified pipelined allreduce, without a barrier, along trees that are packed for each half.
+    """Return the unverified pipelined allreduce along in-trees and out-trees, without a barrier between these halves.
 
     In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
     roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete,

@@ -157,7 +157,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 
 
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
-    """Return (optimum for the first k for which all switches can be removed, resulting network, trees per link).
+    """Remove all switches; return (optimum for the first k for which this works, resulting network, trees per link).
 
     If there is no such k, a switch has more bandwidth out than in, and only part of it is used (`within_switches`).
     """
@@ -219,7 +219,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShardUnits:
-    """Sizes of shards in whole units. Shards are padded to a multiple of the unit.
+    """Shard sizes as integer multiples of a unit, to which shards are padded.
 
     counts: number of units per shard
     unit:   size of a unit in bytes

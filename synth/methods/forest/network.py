@@ -39,7 +39,7 @@ class ForestNetwork:
 
 
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
-    """Return int64 per link: a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
+    """Return int64 per link: its number of trees, floor(U * b) for a link of bandwidth b and U = `trees_per_bandwidth`.
 
     Parallel links are rounded down separately, so that each can carry its trees. Raises InvalidInput if numbers would
     exceed 64 bits.
@@ -78,18 +78,18 @@ def overflow_error(value: str) -> InvalidInput:
 
 
 def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
-    """Return up to `most` cuts that are too narrow for the trees that cross them (bool[cuts, nodes]: sink side)."""
+    """Return up to `most` cuts that cannot carry all trees that cross them, as bool[cuts, nodes]: the sink side."""
     sinks = np.arange(network.nodes) < network.compute_count
     return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
 
 
 def carries_all_trees(network: ForestNetwork) -> bool:
-    """Return whether all cuts are wide enough for the trees that cross them. Without switches, trees then exist."""
+    """Return whether every cut can carry the trees that cross it. Trees then exist if there are no switches."""
     return len(narrow_cuts(network, 1)) == 0
 
 
 def members_of(sides: Flags) -> NDArray[np.uint64]:
-    """Return uint64[nodes, words] for bool[cuts, nodes]: bit i of row v says whether v is in `sides[i]`."""
+    """Convert bool[cuts, nodes] to bit sets, uint64[nodes, words]: bit i of row v says whether v is in `sides[i]`."""
     cuts, nodes = sides.shape
     words = -(-cuts // 64)
     padded = np.zeros((nodes, words * 64), dtype=np.bool_)
@@ -102,7 +102,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Return `units` divided in proportion to `rates`, in whole numbers. The largest remainders are rounded up."""
+    """Divide `units` into whole numbers in proportion to `rates`. The largest remainders are rounded up."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]
@@ -118,7 +118,7 @@ def at_least_scale(
     fits: Callable[[Whole], bool],
     high: Fraction | None = None,
 ) -> Whole:
-    """Return the result of `rounded_down` at the smallest scale found, >= `start`, at which the result fits.
+    """Return the result of `rounded_down` at the smallest scale >= `start` that is found to fit.
 
     The scale is doubled until the result fits, and then bisected.
 
@@ -139,7 +139,7 @@ def at_least_scale(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """Spanning out-trees of a network without switches, each with a weight.
+    """Spanning out-trees of a network without switches. A tree of weight m stands for m equal trees.
 
     root:       int32 per tree
     weight:     int64 per tree: how many units of capacity it takes on every arc it uses

@@ -80,7 +80,7 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """How a node receives trees. A row: trees `lo` to `hi` - 1 of `root` reach the node over its incoming arc `arc`.
+    """Over which arcs a node receives trees. In each row, trees `lo` to `hi` - 1 of `root` arrive over the arc `arc`.
 
     arc: -1 if no arc can carry these trees
     """
@@ -114,7 +114,7 @@ _NODES_AT_ONCE = 32
 
 
 def layered_trees(network: ForestNetwork, transversal: Transversal | None = None, most_work: int = MOST_WORK) -> Trees:
-    """Return trees within the capacities, of least height or close to it. Nodes choose their arcs independently.
+    """Return low trees within the capacities. Every node chooses the arcs over which it receives trees independently.
 
     If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the remaining
     capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
@@ -162,7 +162,7 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Return the trees whose arcs are all in `pieces` (one per node). A new tree begins when a node changes its arc."""
+    """Combine each node's choice of arcs, `pieces`, to trees. A new tree begins when a node changes its arc."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
@@ -196,7 +196,7 @@ _WORK_OF_TRIES = 2**20
 
 
 class ArcTable(NamedTuple):
-    """The arcs of a network, sorted by head (target), then by descending capacity. Row v starts at `head_offsets[v]`.
+    """A network's arcs, sorted by head (target), then by descending capacity. Arcs into v start at `head_offsets[v]`.
 
     Attributes:
         name: int32 per arc, number of the arc in the network.
@@ -295,7 +295,7 @@ def pack_trees(
 
 
 def _tries(network: ForestNetwork) -> int:
-    """Return how many orders of the roots are tried: several on small networks, where packing is fast."""
+    """Return how many orders of the roots to try: several on small networks, because packing them is fast."""
     return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
 
 
@@ -326,7 +326,7 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
 
 
 class _Packing:
-    """State of a packing: trees that are kept, remaining capacity, and known cuts.
+    """A packing in progress: the trees that are kept, the remaining capacity, and the known cuts.
 
     parts:            trees that are kept
     capacity, supply: capacity and supply that remain after these trees; arcs are numbered as in `arcs`
@@ -364,7 +364,7 @@ class _Packing:
         self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
-        """Keep each of `trees`, in order, that leaves enough capacity for all other trees."""
+        """Add each of `trees`, in order, unless it leaves too little capacity for all other trees."""
         self._keep(no_trees(self.nodes))
         while len(trees):
             sound = self._feasible(trees)
@@ -451,7 +451,7 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the longest prefix of `path` that leaves enough capacity for others. Adds violated cuts to `sides`.
+        """Return the longest prefix of `path` that leaves capacity for other trees. Adds violated cuts to `sides`.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
         additional source: a node that supplies `weight` to any node in R. If a cut has R on its source side, it also

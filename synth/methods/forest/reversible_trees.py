@@ -1,4 +1,4 @@
-"""Trees that collect sums or spread results, over ranks and over switches that add or multicast, and their schedules.
+"""Makes trees over ranks and switches that add or multicast, which collect sums or spread results; and their schedules.
 
 A schedule of pairs sums the vector along inward trees and spreads the results along outward trees, without a barrier
 between these phases.
@@ -64,7 +64,7 @@ class PairedTrees:
 
 
 def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
-    """Return pairs in which `trees` spread results outward and the reversed trees collect sums inward.
+    """Return pairs of trees: `trees` spread results outward, and the reversed trees collect sums inward.
 
     mates: int32 per link of the trees' network: the opposite link
     """
@@ -151,7 +151,7 @@ def schedule_of_pairs(
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the schedule that sums inward, spreads results outward, or does both (allreduce). Not verified.
+    """Return the unverified schedule that sums along inward trees, spreads results along outward trees, or does both.
 
     In an allreduce, an outward tree starts when the sums of all its units are complete.
     """

@@ -1,4 +1,4 @@
-"""Groups of switches that are removed together, as tables for the kernel that proposes which paths become arcs.
+"""Describes groups of switches that are removed together, in tables for the kernel that replaces paths by arcs.
 
 A cluster is a set of ranks that remain connected without the group, for example a GPU box below a network.
 """
@@ -48,7 +48,7 @@ def fabrics(network: ForestNetwork) -> Ranks:
 
 
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
-    """Return the clusters of ranks below each fabric: (int32[heights, nodes]: cluster labels, row of each fabric).
+    """Return the clusters of ranks below each fabric: (int32[heights, nodes] cluster labels, each fabric's row in it).
 
     A fabric is a connected component of switches. Its height is given by its switches' hops from ranks, then by the
     number of ranks that it reaches, then by arc width, widest first. Similar numbers count as equal, so a rail that
@@ -75,7 +75,7 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
-    """Return a class number for each value. The largest value in a class is at most 3/2 times the smallest."""
+    """Group similar values: return value -> class. The largest value in a class is at most 3/2 times the smallest."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
     for value in np.unique(values).tolist():
@@ -86,7 +86,7 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 
 
 class SwitchGroups(NamedTuple):
-    """Disjoint groups of switches without arcs between groups, as tables.
+    """Tables that describe disjoint groups of switches. There are no arcs between groups.
 
     A group's ports are the nodes around it, sorted by cluster, then by node. When a group is removed, pairs of ports in
     different clusters come first.
@@ -183,7 +183,7 @@ def _rows(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -
 
 
 def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers, Distances]:
-    """Return (length per arc, uint16[size, size] distances) inside a group of switches; `FAR` if there is no path.
+    """Return (length per arc, distances uint16[size, size]) inside a group of switches; `FAR` if there is no path.
 
     Arcs that close no triangle, such as the global links of a dragonfly, are longer than others. With equal lengths,
     paths over two global links would be as short as paths over one, and would overload these links. This affects only

@@ -1,4 +1,4 @@
-"""Removes switches without loss: a complete fabric at a time with one test, or switch by switch if that fails.
+"""Removes switches without loss of bandwidth: complete fabrics with one test, or switch by switch if that fails.
 
 Splitting off replaces a path through switches by a single arc between its ends, and records the path. The algorithm of
 the bandwidth-optimal pipeline paper (theorems 7 and 8) splits off one pair of arcs at a time, after 2 N maximum flows.
@@ -149,7 +149,7 @@ _CUTS_PER_CALL = 512
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
-    """Return `network` with arcs between ranks instead of switches, into which all trees still fit.
+    """Replace the switches of `network` by arcs between ranks. All trees still fit into the resulting network.
 
     This is always possible if no switch has more capacity out than in. Usually takes one or two runs of the oracle,
     which tests all cuts. Source: bandwidth-optimal pipeline, section 2.2.
@@ -180,7 +180,7 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
 
 
 class _Removal:
-    """State of the removal of switches.
+    """A removal of switches in progress.
 
     level: each node's hops from the nearest rank in the original network
     sets:  sink sides of the cuts that are known so far
@@ -191,7 +191,7 @@ class _Removal:
         self.sets = np.zeros((0, network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop switches that no tree can use, or all switches if none is needed. Return whether any are left."""
+        """Drop the switches that no tree can use, or all if none are needed. Return whether any switches are left."""
         network = self.split.network
         while True:
             entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
@@ -218,7 +218,7 @@ class _Removal:
         return self._advance(groups, whole_fabrics=True)
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove a maximal unconnected set of the switches nearest to ranks. Raises InvalidInput if that fails."""
+        """Remove switches nearest to ranks, none of them linked to each other. Raises InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
@@ -243,7 +243,7 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Replace paths through `groups` by arcs. Return False if this neither replaces any nor finds new cuts."""
+        """Replace paths through `groups` by arcs. Return False if no path is replaced and no new cut is found."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply

@@ -1,4 +1,4 @@
-"""Makes optimal trees for large symmetric networks: computes them for one block or rank and maps them to all others.
+"""Makes optimal trees for large symmetric networks: computes trees for one block or rank and maps them to all others.
 
 General tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is
 done once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is
@@ -45,7 +45,7 @@ Table = NDArray[np.int64]
 
 
 class BaseRows(NamedTuple):
-    """Transfers of the first block's data; symmetries map them to all others. Int64 columns as in `Transfers`."""
+    """Transfers of the first block's data, in int64 columns as in `Transfers`; symmetries map them to other blocks."""
 
     step: Integers
     route: Integers
@@ -88,7 +88,7 @@ class _Side:
 
 
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return the transfers of rank 0's k trees within `carried` trees per link, or None if none fit or ranks differ.
+    """Return the transfers of rank 0's k trees, or None if ranks differ or links would exceed `carried` trees.
 
     Rank 0 sends its data to all ranks of its box. Some of them send the data to the ranks with the same index in every
     other box: to just as many as are needed so that links inside the box can bring the data to its other ranks. This
@@ -108,7 +108,7 @@ def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integer
 
 
 def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> list[_Side]:
-    """Return the paths of ranks to their switches, as images of rank 0's paths; empty if rank 0 has other links."""
+    """Return each rank's paths to its switches, as images of rank 0's paths; empty if rank 0 has other links."""
     links, element = topology.links, moves.translations.element[: topology.compute_count, None]
     times = len(moves.translations) // moves.sizes[moves.orbit]
     sides = []
@@ -136,7 +136,7 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:
-    """Return int64[boxes, ranks of a box]: ranks, rank 0 first. A row shares an inner switch, a column an outer one.
+    """Return int64[boxes, ranks of a box]: the ranks, by inner switch (rows) and outer switch (columns); rank 0 first.
 
     Returns None if the switches are not arranged in this way.
     """
@@ -153,7 +153,7 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 
 
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
-    """Return the transfers of rank 0's data. entries: how often its k trees enter other boxes, in total"""
+    """Return the transfers of rank 0's data. entries: how often its k trees enter other boxes in total"""
     boxes, width = places.shape
     # entered[box, place]: number of trees that enter the box at its rank with index `place`: all trees at the first
     # places, and the first few trees at the next place.
@@ -273,7 +273,7 @@ def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Inte
 
 
 def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return transfers of k trees per root in the first block, within `carried` trees per link, or None if none fit.
+    """Return transfers of k trees for each root in the first block, or None if links would exceed `carried` trees.
 
     Each root's data enter every other block at one rank (`enter_blocks`), which sends them along trees in its block.
     """
@@ -354,7 +354,7 @@ def block_owners(topology: Topology, translations: Translations) -> Integers:
 def enter_blocks(
     topology: Topology, moves: TranslatedLinks, owner: Integers, carried: Integers, k: int
 ) -> tuple[Ranks, Ranks, Ranks, Routes, Integers] | None:
-    """Return the paths on which the data of each root in the first block enter each other block, along k trees.
+    """Return the paths on which the data of the first block's roots enter all other blocks, with k trees per root.
 
     A link between blocks counts as twice as long as a link inside a block. Among a block's nearest ranks, the rank at
     the root's position is chosen unless it already has its share of all entries; otherwise, the rank with the fewest

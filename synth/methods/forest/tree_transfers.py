@@ -1,6 +1,6 @@
 """Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
 
-Arcs of the network without switches become paths of physical links. No link carries more trees than its capacity.
+Trees are packed into a network without switches, whose arcs stand for paths. No link carries more trees than allowed.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MAX_TREES_PER_ROOT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTransfers:
-    """Transfers along trees as int32 columns.
+    """Transfers along trees, as int32 columns with one row per transfer.
 
     units:  number of units of the root with the most trees, which is the sum of their weights
     depth:  the sender's depth in its tree
@@ -80,7 +80,7 @@ def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, t
 def split_over_shards(
     lo: NDArray[np.integer], hi: NDArray[np.integer], ranks: int, units: int
 ) -> tuple[int, tuple[Integers, ...]]:
-    """Return (chunks per shard, (row, shard, lo, hi)): the vector's intervals `lo` to `hi`, cut where shards end.
+    """Cut the vector's intervals `lo` to `hi` where shards end; return (chunks per shard, (row, shard, lo, hi)).
 
     The vector has `units` units, and `ranks` shards of c chunks each, where c is the smallest number for which a unit
     consists of whole chunks. row: index of the interval from which each part comes.
@@ -98,7 +98,7 @@ def split_over_shards(
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return (table of the paths in use, route of each row). used: index in `paths` of the piece that each row uses"""
+    """Return (routes for the paths in use, route of each row). used: the piece of `paths` that each row uses"""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)

@@ -1,14 +1,14 @@
-"""Algorithms on grids: Swing, bucket (rings along dimensions), and recursive halving and doubling.
+"""Makes algorithms on grids of ranks: Swing, bucket (rings along dimensions), recursive halving and doubling.
 
-Swing: peers swing from one side to the other, so that they stay close on a torus. Source: De Sensi et al., "Swing:
-Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.
+Swing: a rank's peers alternate between both sides, so that they stay close on a torus. Source: De Sensi et al., "Swing:
+    Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.
 
 Bucket: rings along one dimension after another; on each line, every position passes partial sums on to the next.
 Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4, 5.2.
 
 Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that fits tori: peers
-are at distance 1, 2, 4, …, and each halving step moves half as many blocks as the previous step. Sources: Thakur,
-Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
+are at distance 1, 2, 4, …, and each step of recursive halving moves half as many blocks as the previous step. Sources:
+Thakur, Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
 
 from collections.abc import Callable
@@ -65,9 +65,9 @@ def swing_peers(size: int) -> list[Positions]:
 def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions.
 
-    It takes ceil(log2 n) steps; n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last position has
-    no peers: in every step, it exchanges about half of the remaining blocks directly with the positions to which they
-    belong (section 3.2, figure 4). O(size^2).
+    Takes ceil(log2 n) steps, where n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last position
+    has no peers: in every step, it exchanges about half of the remaining blocks directly with the positions to which
+    they belong (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2

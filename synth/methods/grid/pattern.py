@@ -1,7 +1,7 @@
-"""Turns the subcollectives of a grid algorithm into a schedule, or only into traffic if that would be too large.
+"""Turns a grid algorithm into a schedule or, if that would be too large, only into the traffic on each link.
 
-Messages use minimal paths, and are split over two paths if there are two disjoint ones. On a torus, paths follow
-dimension order and have a closed form. On any other network, they are found by search and may lead through switches.
+It consists of subcollectives, which run in parallel on equal parts of the data. Messages use minimal paths, or two
+disjoint ones. On a torus, paths follow dimension order; elsewhere, they are found by search.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two tables with a shortest path for each pair of nodes: the same path if a pair has only one.
+    """Return two shortest paths for each pair of nodes, as two tables; they are equal if a pair has only one.
 
     If several links lead nearer to dst, the first path uses the link with index dst modulo their number, which spreads
     destinations over equally short paths like static routing on fat trees. The second path uses the next link.
@@ -170,7 +170,7 @@ class PairRoutes:
     second: NDArray[np.int64]
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) route of each given pair. All pairs must be in `keys`. O(pairs log pairs)."""
+        """Look up the two routes of each pair (src[i], dst[i]); all pairs must be in `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
         return self.first[index], self.second[index]
 
@@ -262,7 +262,7 @@ class CollectivePattern:
         )  # fmt: skip
 
     def traffic(self) -> Traffic:
-        """Return the traffic of `schedule()`. Identical steps share an object. O(messages)."""
+        """Return the traffic of `schedule()` without making the schedule. Equal steps share an object. O(messages)."""
         by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
         steps = []
         for step in self._steps:
@@ -324,7 +324,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """Number of equal parts of a subcollective's data: pieces, or half pieces if messages use two routes."""
+        """Number of equal parts into which messages divide a subcollective's data, twice as many with two routes."""
         pieces = lcm(*{part.pieces for step in self._steps for part in self._at(step)})
         return pieces * (2 if (self._pairs.second >= 0).any() else 1)
 
@@ -332,7 +332,7 @@ class CollectivePattern:
         return (part for _, part in self._numbered(step))
 
     def _numbered(self, step: int) -> Iterator[tuple[int, SendStep]]:
-        """Yield (index, its step) for all subcollectives that have more than `step` steps."""
+        """Yield (index of the subcollective, its step number `step`) for all subcollectives with this many steps."""
         return ((index, part[step]) for index, part in enumerate(self.subcollectives) if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:

@@ -1,4 +1,4 @@
-"""Grids of ranks, and the steps of subcollectives, which run in parallel, each on its own part of every shard.
+"""Computes the steps of algorithms on grids of ranks. Subcollectives run in parallel, each on a part of every shard.
 
 A reduce_scatter on a grid is a product of reduce_scatters along its lines. An exchange sends the complete vector in
 every message, which takes the fewest steps but sends the most bytes.
@@ -24,7 +24,7 @@ _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
 
 
 def grid_shape(topology: Topology) -> tuple[int, ...]:
-    """Return the sizes of the grid in which the N ranks are numbered. The last dimension varies fastest.
+    """Return the dimensions of the grid in which ranks are numbered. The last coordinate varies fastest.
 
     Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, also inside topology functions that keep all ranks
     (`scaled`, `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are
@@ -60,7 +60,7 @@ MAX_LINE_SIZE = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineStep:
-    """A step in which position `src[i]` sends its partial sum of `block[i]` to position `dst[i]`."""
+    """A step of a reduce_scatter: position `src[i]` sends its partial sum of block `block[i]` to position `dst[i]`."""
 
     src: Positions
     dst: Positions
@@ -92,7 +92,7 @@ class LineReduceScatter:
         object.__setattr__(self, "handed_on", handed_on)
 
     def held(self, step: int) -> NDArray[np.bool_]:
-        """Return bool[position, block]: whether the position still has a partial sum of the block before `step`."""
+        """Return bool[position, block]: whether the position has not yet sent its sum of the block before `step`."""
         return self.handed_on >= step
 
     def mirrored(self) -> LineReduceScatter:
@@ -110,7 +110,7 @@ def require_line_size(size: int) -> None:
 
 
 def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]:
-    """Return the steps of a reduce_scatter in which position a exchanges blocks with `peers[s][a]` in step s.
+    """Return a reduce_scatter's steps. In step s, position a exchanges blocks with position `peers[s][a]`.
 
     `home[b]` is the position that keeps block b. A position sends a block in the last step from which the block can
     still reach its home (Swing paper, appendix A.2: if a block could be sent in two steps, the later one is used). If
@@ -136,7 +136,7 @@ class Turn(NamedTuple):
 
 
 def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return steps that alternate between dimensions, starting with `first`. Finished dimensions are skipped.
+    """Return steps that alternate between dimensions, starting with `first`, and skip dimensions that have finished.
 
     Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
     """
@@ -146,7 +146,7 @@ def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
 
 
 def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return all steps of dimension `first`, then all steps of the next dimension, and so on cyclically."""
+    """Return all steps along dimension `first`, then all steps along the next dimension, and so on cyclically."""
     return [Turn(axis, number) for axis in _from(first, len(step_counts)) for number in range(step_counts[axis])]
 
 
@@ -199,7 +199,7 @@ SubCollective: TypeAlias = Sequence[SendStep]
 
 
 def backwards(steps: SubCollective) -> list[SendStep]:
-    """Return `steps` in reverse order and direction, with copies instead of sums."""
+    """Reverse `steps` in order and direction, and copy data instead of adding them."""
 
     def turned(columns: Callable[[], Columns]) -> Columns:
         src, dst, amount = columns()
@@ -240,7 +240,7 @@ def whole_vector_step(
 
 @dataclass(frozen=True, slots=True)
 class _GridStep:
-    """A step on a grid (`turn`), before which the lines of each dimension d have run `done[d]` steps."""
+    """Computes the messages of one step (`turn`). Lines along dimension d have run `done[d]` steps before."""
 
     lines: Sequence[LineReduceScatter]
     turn: Turn
@@ -288,7 +288,7 @@ class _GridStep:
 
 
 def outer_sum(parts: Iterable[Numbers]) -> Numbers:
-    """Return the sums of all combinations of one number from each part. The last part varies fastest."""
+    """Add one number from each part in all combinations. The number from the last part varies fastest."""
     result = np.zeros(1, dtype=np.int64)
     for part in parts:
         result = np.add.outer(result, part).ravel()
@@ -296,7 +296,7 @@ def outer_sum(parts: Iterable[Numbers]) -> Numbers:
 
 
 def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendStep]:
-    """Return the reduce in which ranks send the complete vector whenever `scatter` sends the root's shard."""
+    """Return a reduce: ranks send complete vectors along the tree of the root's shard in the steps `scatter`."""
 
     def ends(step: SendStep) -> tuple[Numbers, Numbers]:
         src, dst, shard = step.sends()
@@ -312,7 +312,7 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """Rounds of an exchange on one line. The number of active positions is the largest power of two <= `size`.
+    """Rounds in which positions of one line exchange vectors. A power of two of the `size` positions are active.
 
     active: positions that participate in the exchange
     folded: the other positions; `onto[i]` receives the vector of `folded[i]` first and returns the sum at the end
@@ -440,7 +440,7 @@ def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield (first dimension, lines) of each subcollective. A mirror image follows its original."""
+    """Yield (first dimension, lines) of each subcollective. A mirrored subcollective follows the original."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines

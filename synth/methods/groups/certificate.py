@@ -80,7 +80,7 @@ def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
 
 
 def _paid(group: Group, cost: Costs) -> Fraction:
-    """Return the least price of moving the data of `group`, per unit of its amount, given prices between members."""
+    """Return the lowest cost of moving the data of `group`, per unit of its amount, given prices between members."""
     ranks, name = len(cost), group.collective.name
     if name == CollectiveName.ALLREDUCE:
         nearer = np.minimum(cost, cost.T)

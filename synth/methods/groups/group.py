@@ -1,4 +1,4 @@
-"""Groups of ranks that run collectives at the same time on one fabric."""
+"""Describes groups of ranks that run collectives at the same time on one network."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Group:
 
 
 def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput unless all groups can be planned together on `topology`."""
+    """Raise InvalidInput if the groups do not suit `topology` or each other."""
     if not groups:
         raise InvalidInput("no group is given", "", "add --group NAME=COLLECTIVE:RANKS:AMOUNT")
     names = [group.name for group in groups]

@@ -294,7 +294,7 @@ def loads_alone(topology: Topology, group: Group) -> list[GroupLoads]:
 
 
 def _in_chunks(topology: Topology, packing: GroupPacking, counts: Sequence[int]) -> tuple[Fraction, int]:
-    """Return (time, chunks per shard) for the first of `counts` that is nearly as fast as the best count."""
+    """Return (time, chunks per shard) for the first chunk count in `counts` that is nearly as fast as the best."""
     times = []
     for each in counts:
         times.append((busiest(topology, loads_of(topology, packing, each))[0], each))

@@ -1,4 +1,4 @@
-"""Routes for the data of groups, with a closed form for boxes with rails.
+"""Chooses routes for the data of groups. For boxes with rails, there is a closed form.
 
 On boxes with rails, every root's data follow a path through all members: it visits all members in a box, crosses to the
 next box over the last member's rail, and continues there. Different roots' paths start at different members, so that
@@ -51,12 +51,12 @@ class Routing:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for two routings only if they are identical."""
+        """A hashable key by which identical routings are recognized."""
         return self.paths, self.depth.tobytes(), self.reduces.tobytes()
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the routing for the data of `root`: direct in an all-to-all; else sums along `up`, copies along `down`.
+    """Return the routing for the data of `root`: direct messages (all-to-all), or sums along `up`, copies along `down`.
 
     Members are identified by their index in the group, but `path` is called with ranks. Copies start after all sums.
     """
@@ -95,7 +95,7 @@ def _depths(parents: Parents) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Commodity:
-    """The data of one root or source.
+    """The data of one tree root or one all-to-all source, which is routed separately.
 
     group:  index of the group
     root:   index of the root or source in its group
@@ -247,7 +247,7 @@ def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fr
 
 
 def _around_roots(fabric: RailFabric, groups: tuple[Group, ...]) -> Iterator[NDArray[np.bool_]]:
-    """Yield bool[links]: links out of broadcasts' roots or the roots' boxes, and links into reduces' roots or boxes."""
+    """Yield bool[links]: the links out of broadcast roots (or their boxes) and into reduce roots (or their boxes)."""
     links = fabric.topology.links
     for name, side, ends in ((CollectiveName.BROADCAST, 0, links.src), (CollectiveName.REDUCE, 1, links.dst)):
         rooted = [each for each in groups if each.collective.name == name]

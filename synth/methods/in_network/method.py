@@ -1,4 +1,4 @@
-"""The method `in-network`: trees over switches that add and multicast, or over ranks alone if that is faster."""
+"""Makes schedules of the method `in-network`: trees over switches that add and multicast, or only over ranks."""
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -74,7 +74,7 @@ def _parameters(options: Options, construction: str) -> Mapping[str, Parameter]:
 
 
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
-    """Yield methods to build trees, until one of them promises the rate `enough`. The methods, in this order:
+    """Yield ways to build trees, until one of them promises the rate `enough`. They are, in this order:
 
     - "promotion": trees that visit all switches that add and multicast without a limit;
     - "columns": column generation over trees that are used in both directions;
@@ -116,7 +116,7 @@ def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterato
 def _built(
     build: Callable[[int | None], PairedTrees], promised: Fraction, topology: Topology, options: Options
 ) -> PairedTrees | None:
-    """Return the trees of a builder, or None if a switch cannot be removed or numbers are too large.
+    """Build trees of the rate `promised`; return None if a switch cannot be removed or numbers are too large.
 
     The trees carry k units per rank or, without k, the fewest units whose time is within `options.gap` of the promise.
     """
@@ -142,7 +142,7 @@ def _built(
 def _one_way(
     topology: Topology, collective: Collective, options: Options, bound: Bound, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return trees in one direction over switches that multicast or add, or the schedule of `ranks_alone` if faster."""
+    """Return one-way trees over switches that multicast (or add), or the schedule of `ranks_alone` if faster."""
     spread = Collective(CollectiveName.BROADCAST, collective.root) if collective.is_rooted else ALLGATHER
     is_sum = collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     switches = [

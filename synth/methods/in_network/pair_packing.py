@@ -87,7 +87,7 @@ class PairPacking:
 
 
 def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
-    """Return a packing that reaches the rate `enough`, or the best one found; None if the network is too large.
+    """Return pairs whose total rate is `enough`, or else the best found; None if the network is too large.
 
     mates: per link, the opposite link of the same width; if given, pairs use the same tree up and down
     """
@@ -135,7 +135,7 @@ def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] 
 def _generated(
     search: _PairSearch, bound: Sequence[Fraction], enough: float, rounds: int, compares_all: bool
 ) -> tuple[list[Pair], list[Column], Floats, Floats, bool]:
-    """Return (pairs, columns, rate per pair, price per row, whether all pairs were compared at the end).
+    """Generate pairs; return (pairs, columns, rate per pair, price per row, whether all pairs were finally compared).
 
     Ends when the rates add up to `enough`, when no pair is cheap enough to help, or after `rounds` rounds.
     """
@@ -176,7 +176,7 @@ def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
 
 
 def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -> Pair:
-    """Return the pair that uses `tree` in both directions, rooted at the rank that gives the least height."""
+    """Use `tree` in both directions, from the rank that makes it lowest; return this pair of trees."""
 
     def turned(path: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(int(mates[link]) for link in reversed(path))
@@ -352,7 +352,7 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the trees of `packing` in about `units` units; None for the fewest that are exact, or 2^17 if too many."""
+    """Return the trees of `packing` in about `units` units. None: as few as represent all rates exactly, or 2^17."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

@@ -1,4 +1,4 @@
-"""Trees over ranks and switches that add or multicast: how to divide link bandwidths among them, and their rates.
+"""Divides link bandwidths among trees over ranks and switches that add or multicast, and computes the trees' rates.
 
 In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth both ways, a
 tree may carry sums up and results down. It then uses its rate in both directions of every link, so it is enough to pack
@@ -149,7 +149,7 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
 
 
 def _solved(program: TreeProgram) -> Floats:
-    """Return the optimum of `program`, up to the solver's tolerances. Cuts are added until none is violated.
+    """Solve `program`, adding violated cuts until there are none; return the optimum up to the solver's tolerances.
 
     Many vertices are optimal, and a cut violated by one vertex says little about other vertices. So each round also
     looks for violated cuts halfway between the current optimum and a point that satisfies all cuts. If there are none,

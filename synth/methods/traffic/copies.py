@@ -212,7 +212,7 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges`, in units of `unit` chunks, along `paths`; totals per pair must be equal."""
+    """Return the plan that sends `edges`, in units of `unit` chunks, over `paths`, with equal totals for each pair."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
@@ -226,12 +226,12 @@ def _over_paths(
 class _Homes(NamedTuple):
     """A routing in which other ranks may make copies for busy sources.
 
-    A row is a part of a shard. Its home is the rank that sends the tokens to their targets: the source or a helper.
+    A row is a part of a shard. Its home is the rank that sends its tokens to their targets: the source or a helper.
 
     routing:   the rows, with their homes as sources
     origin:    int64[rows], the rank that has the tokens at the start
     shard, lo: int64[rows], the row's shard, and the row's first chunk in the shard
-    via:       int64[rows], a box that forwards the tokens to all other boxes, so the home sends them to it alone; or -1
+    via:       int64[rows], the box that forwards the tokens to all other boxes; -1 if the home sends to each box
     """
 
     routing: TokenRouting
@@ -300,7 +300,7 @@ def _shared(
     unit: Numbers,
     helpers: Callable[[int, int], list[tuple[int, int]]],
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Let other units (ranks or boxes) make copies for busy units, so that no load exceeds `level` if possible.
+    """Share the copying of busy units (ranks or boxes) with others, so that no load exceeds `level` if possible.
 
     amount, copies: chunks of each row, and how often its unit `unit[row]` would send each chunk
     load, level:    each unit's load in chunks, and its limit
@@ -424,7 +424,7 @@ def _over_rails(
 def _onward(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, across: Edges, spread: Edges
 ) -> Edges:
-    """Return the edges from the boxes `homes.via`, which forward rows, to the other boxes.
+    """Return the edges from forwarding boxes (`homes.via`) to the other boxes.
 
     across: edges of all rows to other boxes
     spread: edges from there inside the box; their `shard` is the index of the edge in `across`
@@ -460,7 +460,7 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Divide crossings (messages between boxes) and pieces (amounts with paths); each part has one crossing, one piece.
+    """Match crossings (messages between boxes) with pieces (amounts with paths), dividing both into parts if necessary.
 
     The keys are pairs of ranks. For each key, crossings and pieces must have equal total amounts.
 
@@ -479,7 +479,7 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return edges to relays that do not receive the data anyway in `star`. Data for several boxes share an edge."""
+    """Return edges to the relays that do not receive the data in `star` anyway. One edge may serve several boxes."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]

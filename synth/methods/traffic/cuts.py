@@ -1,4 +1,4 @@
-"""Cuts around ranks and boxes. Data that cross a cut take at least their size divided by the cut's bandwidth."""
+"""Computes bounds from cuts around ranks and boxes: data that cross a cut take at least size / bandwidth of the cut."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=16)
 def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
-    """Return (int64[ranks]: index of the rank's region, regions), first for single ranks, then for boxes if several."""
+    """Return the single ranks, then the boxes (if several) as regions: (int64[ranks]: index of its region, regions)."""
     links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
     switches = np.arange(topology.node_count) >= topology.compute_count
 

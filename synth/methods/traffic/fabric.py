@@ -1,4 +1,4 @@
-"""Boxes with rails, the form of most GPU clusters. Lanes join GPUs in a box; NICs lead to a switch per place (rail).
+"""Models boxes with rails, as in most GPU clusters: lanes join a box's GPUs, NICs lead to a switch per place (rail).
 
 Also models how libraries send traffic on such networks: each pair uses one path, through one relay. NCCL sends from the
 sender's NIC or, with PXN (2.12 and later), from the NIC of the local rank that has the receiver's index, so that data
@@ -44,7 +44,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: ranks whose NICs send and receive the data from row's to column's rank; -1 within a box."""
+    """The ranks whose NICs send and receive data, int32[source, target]; -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -125,7 +125,7 @@ class RailFabric:
         return max(times, default=Fraction(0))
 
     def _longest(self, amounts: Amounts, classes: Classes) -> tuple[Fraction, int]:
-        """Return (largest amount / bandwidth, exactly; index of its entry)."""
+        """Return (largest quotient of amount and bandwidth, computed exactly; index of its entry)."""
         best, chosen = Fraction(0), -1
         for width, entries in classes:
             entry = int(entries[amounts[entries].argmax()])
@@ -150,7 +150,7 @@ class RailFabric:
 
     @cached_property
     def _cuts(self) -> list[tuple[Ranks, bool, bool, list[Classes]]]:
-        """Kinds of cuts: (groups of ranks, whether lanes and NICs leave a group, bandwidths out of and into groups)."""
+        """Kinds of cuts: (ranks of each group, whether lanes leave a group, whether NICs do, bandwidths out and in)."""
         lanes = self.lanes
         if not self.has_switch:
             into = np.empty(len(self.place), dtype=np.int64)
@@ -180,7 +180,7 @@ class RailFabric:
         return (int(self.lane_links[source, self.place[target]]),)
 
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
-        """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`.
+        """Return the links from `source` to `target` over the NICs of `sender` and `receiver` (-1: over no NIC).
 
         Inside a box, data may take a detour over a relay or NICs. Then `sender` and `receiver` are either both the
         relaying rank; or `source` and `target`, if their NICs share a switch; or the ranks with the same indices in
@@ -282,7 +282,7 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
 
 
 class _Graph:
-    """Neighbours and links of a network by node.
+    """Looks up neighbours and links of a network's nodes.
 
     near:  neighbours of every node, in either direction
     links: id of the link from one node to another, or -1 if there are several
@@ -310,7 +310,7 @@ class _Graph:
         return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
-        """Return the nodes from `rank` to its rail's switch or, if there is none, halfway to another rank."""
+        """Return the path from `rank` to its rail's switch (halfway to another rank if there is no switch) as nodes."""
         outside = self.near[rank] - box
         path = [rank]
         while len(outside) == 1:

@@ -1,4 +1,4 @@
-"""Traffic matrices: how much each rank sends to each other rank, from files or with the skew of popular experts."""
+"""Makes traffic matrices, which say how much each rank sends to each other rank, and divides amounts into chunks."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """Number of chunks between ranks, int64[ranks, ranks], of `chunk` matrix units each. Last chunks may be padded."""
+    """Number of chunks that ranks send to each other, int64[ranks, ranks]. A chunk is `chunk` units of the matrix."""
 
     counts: Amounts
     chunk: Fraction
@@ -155,7 +155,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Return the matrix in chunks of the greatest common divisor; at most 2^31 - 1 chunks for the largest amount."""
+    """Return the matrix in chunks of the amounts' greatest common divisor, or larger chunks above 2^31 - 1 chunks."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))

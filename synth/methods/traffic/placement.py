@@ -1,4 +1,4 @@
-"""Recommends a placement of experts: which experts to replicate or swap, and how much this gains.
+"""Recommends where to place experts: which to replicate or swap, and how much time this saves.
 
 Each step is the best of a few options: an expert with many tokens on the busiest ranks gets a replica on a less busy
 rank, or is swapped with an expert there. Steps are compared by the cut bound, then by how unequal the cuts' times are.
@@ -22,7 +22,7 @@ _EXPERTS, _RANKS = 4, 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementStep:
-    """One change: `expert` on rank `source` is copied to rank `target`, or swapped with the expert `other` on `target`.
+    """A change: `expert` on rank `source` is copied to rank `target`, or swapped with the expert `other` on `target`.
 
     time_lower: lower bound on the tokens' time after this step, in data / bandwidth
     placement:  the placement of all experts after this step, as in `TokenBatch`
@@ -80,7 +80,7 @@ def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
 def _options(
     batch: TokenBatch, placement: Numbers, cuts: list[Cut], ranks: int
 ) -> Iterator[tuple[int, int, int, int | None, Numbers]]:
-    """Yield the possible steps: (expert, source, target, other expert if swapped, placement after the step)."""
+    """Yield possible steps as (expert, source, target, expert with which it is swapped or None, new placement)."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(placement))
     share = tokens / np.maximum((placement >= 0).sum(axis=1), 1)
     into = [cut for cut in cuts if not cut.is_out]

@@ -1,4 +1,4 @@
-"""Plans for given traffic: the paths of all data, their time, and a lower bound on the time with its proof."""
+"""Defines plans for given traffic: the paths of all data, the time, and a proven lower bound on the time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

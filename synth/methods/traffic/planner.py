@@ -1,4 +1,4 @@
-"""Plans given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
+"""Plans routes for given traffic, in whole chunks and with a proven bound, and plans again when the traffic changes.
 
 The first plan solves the linear program. On larger networks, parts of shortest paths move from busy links to cheaper
 paths; if that is not close enough to the bound, the linear program or a price descent is used. A later plan sends the
@@ -115,7 +115,7 @@ def _over_rails(fabric: RailFabric, matrix: TrafficMatrix, chunks: int | None) -
 
 
 def _better(left: TPlan, right: TPlan) -> TPlan:
-    """Return the faster plan, with the better of both bounds."""
+    """Return the faster plan, with the larger of both lower bounds."""
     bound = max(left.bound, right.bound, key=lambda each: each.time)
     return replace(right if right.time < left.time else left, bound=bound)
 
@@ -319,7 +319,7 @@ def _routed(
     method: str,
     fluid: Fraction | None = None,
 ) -> FlowPlan:
-    """Return the plan that results from rounding `shares`, float64[ranks, links of the problem], to whole chunks."""
+    """Round the flows `shares`, float64[ranks, links of the problem], to whole chunks; return the resulting plan."""
     flows = Router(problem, 1).route(shares, slice(None))
     time = _time_of(topology, problem, flows.sum(axis=0)) * counts.chunk
     least = time if fluid is None else min(fluid, time)

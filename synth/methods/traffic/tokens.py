@@ -1,4 +1,4 @@
-"""Token routing in mixture-of-experts layers: which ranks each token must be sent to."""
+"""Finds the ranks to which each token of a mixture-of-experts layer must be sent."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class TokenRouting:
 
 
 class TokenBatch(NamedTuple):
-    """Tokens and the placement of their experts.
+    """Tokens of a mixture-of-experts layer, and the placement of their experts.
 
     experts:   int[tokens, k], each token's experts; -1 for none
     sources:   int[tokens], the rank that has each token
@@ -99,7 +99,7 @@ def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: 
 
 
 def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Return one of `hosts` per row: the source if possible, else a rank marked in `goes`, else each host in turn."""
+    """Choose one of `hosts` per row: the source if possible, else a rank marked in `goes`, else each host in turn."""
     row = np.arange(len(hosts))
     some = (hosts >= 0).sum(axis=1)
     score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))

@@ -33,7 +33,7 @@ _MOST_CELLS = 2**17
 
 
 class Pieces(NamedTuple):
-    """Pieces of traffic: piece i sends `amount` from source to target over the sender's and the receiver's NIC.
+    """Pieces of traffic: piece i sends `amount[i]` from source to target over the sender's and the receiver's NIC.
 
     sender, receiver: within a box, both -1 (no NIC); or both the rank that relays; or source and target, whose NICs
                       share a switch; or the ranks with the same indices in another box, which relay over all four NICs
@@ -153,7 +153,7 @@ def pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
 
 
 def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fraction, Pieces]:
-    """Return (time, pieces) after parts of busy pieces moved to other paths, unless the time is close to `least`."""
+    """Move parts of busy pieces to other paths unless the time is close to `least`; return (time, pieces)."""
     reached, limit = fabric.time(fabric.loads_of(*pieces)), least
     for _ in range(_LIMITS):
         if reached <= least * (1 + _CLOSE):
@@ -167,7 +167,7 @@ def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fract
 
 
 def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
-    """Return `pieces` with parts moved to other paths, so that lanes and NICs finish within `limit` if possible."""
+    """Move parts of `pieces` to other paths, so that lanes and NICs finish within `limit` if possible; return all."""
     fields = fabric.members, fabric.place, fabric.rails, fabric.lanes, fabric.nics
     return Pieces(*native.relieved(*pieces, *fields, fabric.has_switch, float(limit / fabric.scale), _MOVES))
 
@@ -175,7 +175,7 @@ def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
 def balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Return (time, pieces) of the best of a few splits of `sent`. Each relieves the previous one's busiest lanes.
+    """Try a few splits of `sent` over NICs, each with less on lanes that were busy; return the best (time, pieces).
 
     A rank with a busy lane sends more over its own NIC if this NIC has room. Otherwise, it relays less data for others.
 

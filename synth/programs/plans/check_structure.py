@@ -1,4 +1,4 @@
-"""Rules for plans that are checked without execution: buffers, channels, operands, numbers of signals."""
+"""Checks what can be checked without executing a plan: buffers, channels, operands, numbers of signals."""
 
 import re
 from collections import Counter, defaultdict
@@ -278,7 +278,7 @@ def _memory_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: 
 
 
 def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str]) -> Iterator[Fault]:
-    """Yield the first rule that the kind of channel or the combination of operands breaks.
+    """Yield a fault if the kind of channel or the combination of operands breaks a rule.
 
     sides: letters of the sources, and letters of the targets (see `_OPERANDS`)
     """

@@ -1,4 +1,4 @@
-"""The memory of all ranks during calls of a plan, and vector clocks that order the accesses to it.
+"""Models the memory of all ranks during calls of a plan, and orders the accesses to it with vector clocks.
 
 Clocks are updated by signals, semaphores, barriers and port proxies. Component b of a clock counts the operations of
 block b, up to its last `nop`. The next components count the operations of each port's proxy, and the last components
@@ -77,7 +77,7 @@ class PlanClocks:
                 self._released[rank, number].extend(nothing * min(value, MOST_REPEATS * calls * acquired[number]))
 
     def begin(self, rank: int, call: int, blocks: Sequence[int]) -> None:
-        """End the previous call on all `blocks` of `rank`, merge their clocks, and begin `call`.
+        """End the previous call on all `blocks` of `rank`, merge the blocks' clocks, and begin `call`.
 
         A call ends only after the rank's ports have read all data that they were instructed to send.
         """
@@ -136,7 +136,7 @@ class PlanClocks:
         ]
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Send the clock of a block's `thread` to the channel's peer. For a port, the proxy sends the clock later."""
+        """Let a block's `thread` signal: send its clock to the channel's peer (for a port, when the proxy does so)."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
         news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:
@@ -157,18 +157,18 @@ class PlanClocks:
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
-        """Merge the vector clock `news` into the clock of `thread` in `block`. `news` must not be modified later."""
+        """Merge the received clock `news` into the clock of `thread` in `block`. Do not modify `news` afterwards."""
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
     def packet(self, component: int) -> Clock:
-        """Return the clock to store in a packet that `component` writes now: it covers all its work and this write."""
+        """Return the clock to store in a packet that `component` writes now, which covers everything it has done."""
         news = self.clock[component, HAPPENED].copy()
         news[component] = self.time[component]
         return np.asarray(news)
 
     def join(self, block: int) -> None:
-        """Let all threads of `block` wait for each other."""
+        """Let all threads of `block` wait for each other, so that each knows what any of them knew."""
         self.clock[block, :, block] = self.time[block]
         for known in self._threads[block].values():
             np.maximum(self.clock[block], known, out=self.clock[block])
@@ -202,7 +202,7 @@ Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
 
 
 class ChunkAccess(NamedTuple):
-    """An access to a piece of a chunk, made by `component` (a block, a proxy or the beginning of a call) at `time`."""
+    """An access to a piece of a chunk by `component` (a block, a proxy or the beginning of a call) at `time`."""
 
     component: int
     time: int
@@ -316,7 +316,7 @@ class PlanMemory:
         self.values.identity[cells], self.values.members[cells] = data
 
     def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
-        """Return an access to `rank`'s memory that may come after the end of its call, or None if there is none."""
+        """Return an access to `rank`'s memory that may happen after its call has ended, or None if there is none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         if not blocks:
             return None
@@ -362,7 +362,7 @@ Slot = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Packet:
-    """The packet in a slot of scratch.
+    """A packet (data and a flag) in scratch memory.
 
     call:    number of the call that wrote it
     known:   clock that readers receive, which covers everything that the writer had done
@@ -397,7 +397,7 @@ class PacketSlots:
         return any(packet is None or packet.call < call for packet in packets)
 
     def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
-        """Return the write of a packet in `stretch` that `component` does not know, or None if it knows all of them."""
+        """Return a packet write in `stretch` that the clock of `component` does not cover, or None if there is none."""
         known = self._clocks.clock[component, HAPPENED]
         packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)

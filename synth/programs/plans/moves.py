@@ -1,4 +1,4 @@
-"""The data that a plan's operations read and write, as stretches (intervals) of pieces of chunks.
+"""Computes which data a plan's operations read and write, as stretches (intervals) of pieces of chunks.
 
 Groups of blocks and pipelines work on parts of chunks, so each chunk is cut into enough pieces to express these parts.
 A pipeline is assumed to have one or two parts, because more parts would not change which accesses are ordered.
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One transfer of data: everything read is added up, and the sum is stored in every place written.
+    """One movement of data: everything that is read is added up, and the sum is stored in every place that is written.
 
     reads, writes:   plain data that is read and written
     takes, packets:  packets that are read and written
@@ -63,14 +63,14 @@ def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Part `number` of a pipeline with `parts` parts."""
+    """Which part of a pipeline is executed: part `number` of `parts`."""
 
     number: int = 0
     parts: int = 1
 
 
 class Step(NamedTuple):
-    """An operation to execute. The operations of a pipeline occur once for each of its parts.
+    """An operation to execute. The operations in a pipeline give one step for each part of the pipeline.
 
     number:   the operation's index in its block; for an operation in a pipeline, the pipeline's index
     channels: the operation's channels, as numbers within the rank
@@ -103,7 +103,7 @@ _PAIRS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MoveMaker:
-    """Computes the moves of operations in `plan`. Each chunk consists of `pieces` pieces."""
+    """Computes the data movements of operations in `plan`. Each chunk consists of `pieces` pieces."""
 
     plan: ExecutionPlan
     pieces: int

@@ -1,4 +1,4 @@
-"""The ExecutionPlan: a collective as one-sided operations, as the MSCCL++ executor runs it.
+"""Defines the ExecutionPlan: a collective as one-sided operations, in the form that the MSCCL++ executor runs.
 
 Thread blocks move data over three kinds of channels. Over a memory channel, they write to the memory of other ranks in
 their box (`put`) or read it (`get`). Over a port, a proxy on the host writes for them, also to other boxes. Over a
@@ -28,7 +28,7 @@ Kind = Literal["memory", "port", "switch"]
 
 
 class Action(StrEnum):
-    """The operations of a block, with the names that the executor uses. Packets are always in scratch."""
+    """What an operation does, with the names that the executor uses. Packets are always in scratch memory."""
 
     NOP = "nop"  # all threads of the block wait for each other
     BARRIER = "barrier"  # all threads of several of the rank's blocks wait for each other
@@ -184,7 +184,7 @@ VECTOR_BYTES = (8, 16)
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Executor settings in addition to the operations.
+    """Settings of the executor that are part of a plan.
 
     packets:        whether scratch contains packets, which means protocol LL
     double_scratch: whether consecutive calls alternate between two halves of scratch
@@ -252,7 +252,7 @@ class ExecutionPlan:
                     yield from self.puts(rank, block, operation)
 
     def puts(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
-        """Return the transfers between ranks that `operation` of `block` of `rank` causes, by writing or reading.
+        """Return the transfers between ranks that an operation causes by writing to or reading from other ranks.
 
         Half of a packet's bytes are flags, so its chunks count twice. A switch reads or writes each rank's chunks in
         the group once.
@@ -278,7 +278,7 @@ class ExecutionPlan:
     def memory_of(
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand
     ) -> list[tuple[int, Buffer]]:
-        """Return the (rank, buffer) of an operand or, for a switch channel, those of all ranks of its group."""
+        """Return (rank, buffer) of an operand; for a switch channel, return one for each rank of the group."""
         body = self.ranks[rank]
         if operand.remote is not None:
             return [body.remotes[block.remotes_of(operation.kind)[operand.remote]]]

@@ -23,7 +23,7 @@ STALE = 2**62
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
-    """Execute the structurally sound `plan` and return the violations. Stops at the first violation.
+    """Execute `plan`, whose structure must be valid, and return the violations. Stops at the first violation.
 
     Signals, semaphores, packets and scratch persist between calls. Therefore two consecutive calls are executed, or
     three if calls alternate between the halves of scratch. Pipelines are executed with one part and with two.
@@ -193,7 +193,7 @@ class PlanRun:
         return True
 
     def _move(self, number: int, step: Step, move: Move) -> tuple[str, str] | None:
-        """Execute one move. Return (rule that it breaks, message), or None if it is correct."""
+        """Execute one data movement. Return (rule that it breaks, message), or None if it is correct."""
         call, memory, packets = self._call[self._blocks[number][0]], self._memory, self._packets
         doer = self._doer(number, step, move)
         for each in move.reads:
@@ -249,7 +249,7 @@ class PlanRun:
         return self._clocks.proxy[self._blocks[number][0], channel]
 
     def _signal(self, number: int, step: Step, move: Move) -> None:
-        """Do what a port operation does after its put: signal and, for a flush, wait for the end of the put."""
+        """Execute the rest of a port operation after its put: signal and, for a flush, wait for the end of the put."""
         if move.port is None or not step.operation.action.signals:
             return
         self._clocks.signal(number, step, move.port)

@@ -94,7 +94,7 @@ _LATEST: list[tuple[Program, ExecutionPlan]] = []
 
 
 class _Segment:
-    """Collects the operations of a segment (part of a block), and numbers the lanes and remote buffers that they use.
+    """Collects the operations of a segment (a part of a block), and numbers the lanes and remote buffers that they use.
 
     Inserts a `nop` between a wait and a data movement, between a data movement and a signal, and between movements of
     overlapping data. Readers wait for every single packet, so packets in scratch need no `nop`.
@@ -128,7 +128,7 @@ class _Segment:
             self._hear(len(some))
 
     def signal(self, channels: Sequence[int], kind: Kind = "memory") -> None:
-        """Signal on each channel after all earlier data movements. One thread per channel signals."""
+        """Add operations that signal on each channel after all earlier data movements, with one thread per channel."""
         for some in _runs(channels, MAX_OPERATION_CHANNELS):
             self._tell(len(some))
             self.operations.append(Operation(Action.SIGNAL, channels=some, kind=kind))
@@ -139,13 +139,13 @@ class _Segment:
             self._hear(len(some))
 
     def release(self, semaphores: Sequence[int]) -> None:
-        """Release each semaphore, with one thread per semaphore, after all earlier data movements."""
+        """Add operations that release each semaphore, by one thread each, after all earlier data movements."""
         for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
             self._tell(len(some))
             self.operations.append(Operation(Action.RELEASE, semaphores=some))
 
     def move(self, action: Action, sources: Sequence[Operand], *targets: Operand) -> None:
-        """Move or add data with all threads, after all earlier waits have ended."""
+        """Add an operation in which all threads move or add data, after all earlier waits have ended."""
         read, written = (
             [
                 range(first, first + each.count)
@@ -167,7 +167,7 @@ class _Segment:
         self._written += written
 
     def push(self, action: Action, source: Operand, target: Operand, port: int) -> None:
-        """Let a port write to a peer. One thread instructs the port, so all threads must be done with the source."""
+        """Add an operation in which a port writes to a peer, after all threads have finished with the source."""
         if self._heard or (self._moved and action is not Action.READ_PUT_PACKETS):
             self.join()
         self.operations.append(Operation(action, (source,), (target,), channels=(port,), kind="port"))
@@ -315,7 +315,7 @@ class _RankTranslation:
         return segment, ends
 
     def _meet(self, segment: _Segment, incoming: list[Lane], outgoing: list[Lane], some: set[Lane]) -> None:
-        """Signal on each incoming lane in `some`, then wait for a signal on each outgoing lane in `some`."""
+        """Add operations that signal on each incoming lane in `some`, then wait on each outgoing lane in `some`."""
         for lanes, act in ((incoming, segment.signal), (outgoing, segment.wait)):
             by_kind: dict[Kind, list[int]] = {}
             for lane in lanes:
@@ -338,7 +338,7 @@ class _RankTranslation:
         segment.release(self._links.released.get((index, step), ()))
 
     def _receive(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Wait for a signal, then store, add or read the message of `item`. Also handles local copies and sums."""
+        """Add operations that wait for a signal, then store, add or read the message; also for local copies, sums."""
         if item.op is Op.COPY:
             segment.move(Action.COPY, (_local(item.src, item),), _local(item.dst, item))
         if item.op is Op.REDUCE:
@@ -362,7 +362,7 @@ class _RankTranslation:
             segment.move(Action.COPY, (arrived,), _local(item.dst, item))
 
     def _send(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Send the message of `item`: put and signal, let a port do both, or signal that the receiver may read."""
+        """Add operations that send the message: put and signal, let a port do both, or signal that it can be read."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)
@@ -381,7 +381,7 @@ class _RankTranslation:
         segment.push(Action.PUT_SIGNAL, source, target, channel)
 
     def _receive_packets(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Store or add the packets of `item`.
+        """Add operations that store or add the packets of `item`.
 
         Packets that are only forwarded stay in scratch. Also handles local steps.
         """
@@ -405,7 +405,7 @@ class _RankTranslation:
             segment.move(Action.REDUCE_PACKETS, (_local(item.src, item), arrived), _local(target, item))
 
     def _send_packets(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Send packets to a peer: plain data, a sum computed in the same operation, or packets that have arrived."""
+        """Add an operation that sends packets: plain data, a sum that it computes, or packets that have arrived."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)

@@ -11,11 +11,11 @@ any path can ensure. Conversely, a receiver or a port may read chunks after the 
 write to these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
 of Events" (CACM 1978), with one clock per thread block.
 
-Blocks with too many operations are split, and blocks may be shared among groups. A segment is a run of consecutive
-instructions of a program block. It becomes one thread block, or a group of thread blocks. A lane consists of a
-connection's messages between one of the sender's segments and one of the receiver's. Each lane becomes a separate
-channel, because only one block may signal on a channel and only one may wait. Each member of a group executes all
-operations on its part of the chunks.
+Blocks with too many operations are split, and a group of blocks may share the work of one. A segment is a run of
+consecutive instructions of a program block. It becomes one thread block, or a group of thread blocks. A lane consists
+of all messages of a connection from one segment of the sender to one segment of the receiver. Each lane becomes a
+separate channel, because only one block may signal on a channel and only one may wait. Each member of a group executes
+all operations on its part of the chunks.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ VectorClock = NDArray[np.signedinteger[Any]]
 
 
 class MessageOrder(NamedTuple):
-    """The messages that need no intermediate copy.
+    """The messages that can be sent without an intermediate copy.
 
     direct:  receives that only store the message, in chunks that no block can still be using when the message is sent
     lasting: sends of chunks that are not overwritten before the message has been received
@@ -51,7 +51,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A write or a send's read: the instruction, its block, and the block's clock before the instruction."""
+    """A memory access (a write or a send's read): the instruction, its block, and the block's clock before it."""
 
     item: Position
     block: int
@@ -64,7 +64,7 @@ def message_order(
     receive_of: Mapping[Position, Position],
     read_late: Mapping[Position, Position] = MappingProxyType({}),
 ) -> MessageOrder:
-    """Return which messages of the sound `program` need no intermediate copy. O(instructions * blocks).
+    """Find the messages of `program` that can be sent without an intermediate copy. O(instructions * blocks).
 
     `lasting` matters only if receivers or ports read data. Otherwise it is not computed, so that the clocks of writes
     need not be stored.
@@ -131,7 +131,7 @@ def message_order(
             after[position] = clock.copy()
 
     def lasts(send: _Access, cells: range) -> bool:
-        """Return whether each write to `cells` is part of the send, happens before it, or happens after its receive."""
+        """Return whether no write to `cells` can happen between the send and its receive."""
         rank, index, step = receive_of[send.item]
         return all(
             write.item == send.item
@@ -154,7 +154,7 @@ class Carrier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message from the instruction `send` to the instruction `receive`.
+    """How the message from the instruction `send` to the instruction `receive` is delivered.
 
     arrives: memory at the receiver to which the message is written or, if the receiver reads, where it stores the data
     source:  memory at the sender from which the message is read
@@ -172,7 +172,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """All messages, by their send instructions and by their receive instructions.
+    """How all messages are delivered, by send instruction and by receive instruction.
 
     scratch_chunks: number of scratch chunks of each rank
     """
@@ -183,7 +183,7 @@ class Deliveries:
 
 
 def deliveries_of(program: Program) -> Deliveries:
-    """Return how the messages of the sound `program` travel, according to its plan options.
+    """Decide who moves each message of `program` and through which memory, according to the program's plan options.
 
     O(instructions * blocks).
     """
@@ -283,7 +283,7 @@ class Lane(NamedTuple):
 
 
 class SegmentId(NamedTuple):
-    """A segment: a run of consecutive instructions of a program block, which becomes a thread block or a group."""
+    """Identifies a segment: consecutive instructions of a program block, which become a thread block or a group."""
 
     rank: int
     block: int
@@ -291,7 +291,7 @@ class SegmentId(NamedTuple):
 
 
 class PlanWiring:
-    """The segments and lanes of `program`, cut at `cuts`.
+    """Divides the blocks of `program` into segments at `cuts`, and its messages into lanes.
 
     incoming, outgoing: lanes on which a segment receives and sends, as the keys of a dict
     written: lanes on which the sender, or its port, writes to the receiver
@@ -352,7 +352,7 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank. Numbers are those for the first member of a group; others use the following numbers.
+    """The semaphores of a rank. Numbers are for the first member of a group; the other members use the next numbers.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, by (block, step)
@@ -367,7 +367,7 @@ class RankSemaphores(NamedTuple):
 
 
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
-    """Assign semaphores to pairs of segments in which one waits for the other, and to consecutive segments of a block.
+    """Assign semaphores to pairs of segments of which one waits for the other, and to successive segments of a block.
 
     A group has one semaphore per member.
     """

@@ -1,4 +1,4 @@
-"""Base graphs that ship with this package: diamond, modified de Bruijn graphs, and others that are chosen by name.
+"""Reads the database of base graphs: diamond, modified de Bruijn graphs, and others that are chosen by name.
 
 The files of the folder `bases` hold edges or groups, claims, and stored schedules. They are part of the package and
 never change. This is the only module in `synth` that reads files.
@@ -25,7 +25,7 @@ BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """How long an allgather takes according to the database: `steps` steps and a time of `bandwidth_factor` M / B.
+    """The database's claim that an allgather takes `steps` steps and a bandwidth time of `bandwidth_factor` M / B.
 
     M is the amount of all data, B the bandwidth out of a node.
     method: "bfb" for breadth-first broadcast, or "own" for the stored schedule
@@ -128,7 +128,7 @@ _MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
 
 
 def plan_base(call: FamilyCall) -> TopologyPlan:
-    """An entry in the shipped database of base graphs, chosen by name.
+    """A base graph from the database, chosen by name.
 
     d3: 8 nodes, degree 2, reverse-symmetric, not from a paper; BFB is Moore- and bandwidth-optimal.
     diamond, dbjmod-2-3, …: same as the families with these names. cayley-N-d: Cayley digraph of N nodes and degree d,

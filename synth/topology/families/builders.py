@@ -1,4 +1,4 @@
-"""Helpers to build topologies: direct-connect networks with unit links, and switched fabrics in GB/s."""
+"""Helpers for families of topologies: networks without switches and with unit links, and switched networks in GB/s."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -57,12 +57,12 @@ class FabricBuilder:
         return np.arange(first, len(self.node_ids)).reshape(shape)
 
     def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node in `first` with the node at the same position in `second`, both ways. The shapes broadcast."""
+        """Link nodes at the same position in `first` and `second`, both ways. Shapes are broadcast as in NumPy."""
         self.arc(first, second, bandwidth)
         self.arc(second, first, bandwidth)
 
     def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node in `src` to the node at the same position in `dst`, one way. The shapes broadcast."""
+        """Link nodes in `src` to those at the same position in `dst`, one way. Shapes are broadcast as in NumPy."""
         tails, heads = np.broadcast_arrays(src, dst)
         self.ends.append((tails.ravel(), heads.ravel()))
         self.rates.append(bandwidth)

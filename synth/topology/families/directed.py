@@ -1,4 +1,4 @@
-"""Directed families: Kautz, generalized Kautz and de Bruijn graphs, Cayley digraphs, directed circulants."""
+"""Families with one-way links: Kautz, generalized Kautz and de Bruijn graphs, Cayley digraphs, directed circulants."""
 
 import math
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Elements = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SemidirectProduct:
-    """Triples (a, b, c) in Z_m x Z_k x Z_l with (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c').
+    """A group of triples in Z_m x Z_k x Z_l: (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c').
 
-    Elements are numbered (a k + b) l + c; the identity is 0. They form a group if and only if r^k = 1 modulo m.
+    Elements are numbered (a k + b) l + c; the identity is 0. This is a group if and only if r^k = 1 modulo m.
     """
 
     m: int

@@ -1,4 +1,4 @@
-"""Topology files of all formats, recognised by their content."""
+"""Reads topology files of all formats, which are recognised by their content."""
 
 import re
 from xml.etree.ElementTree import Element

@@ -60,7 +60,7 @@ _AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM device
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix of connections: names of GPUs and NICs, one cell per pair, and the text after the cells in each row."""
+    """A printed matrix of connections: names of GPUs and NICs, a cell per pair, and each row's text after the cells."""
 
     devices: tuple[str, ...]
     cells: Cells
@@ -273,7 +273,7 @@ def _is_affinity(text: str) -> bool:
 
 
 def _cpu_of(text: str) -> Rate:
-    """Return the rate between CPUs, from the output of `lscpu` if the text contains it."""
+    """Return the rate between CPUs, which follows from the output of `lscpu` if the text contains it."""
     found = {
         key: re.search(rf"^\s*{key}:\s*(\S+)\s*$", text, re.MULTILINE) for key in ("Vendor ID", "CPU family", "Model")
     }
@@ -368,7 +368,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
-    """Return the link count of each pair of MI200 dies, from printed bandwidths or the known layout of MI250X nodes."""
+    """Return the number of links between MI200 dies, by pair, from printed bandwidths or the layout of MI250X nodes."""
     most = {pair: re.fullmatch(r"\d+-(\d+)", tables.get("bandwidth", {}).get(pair, "")) for pair in direct}
     if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
         counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}

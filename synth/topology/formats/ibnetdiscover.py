@@ -53,7 +53,7 @@ def is_ibnetdiscover(text: str) -> bool:
 
 
 def _unlabelled(text: str) -> str:
-    """Return `text` without log labels at line starts. The log may contain the output of several hosts."""
+    """Remove labels that a log puts before each line. The log may contain the output of several hosts."""
     return "\n".join(line.strip() for part in labelled_parts(text, _ANYWHERE) for line in part.split("\n"))
 
 
@@ -86,7 +86,7 @@ class InfiniBand:
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
-        """Return the assumptions about the fabric if the ranks are the hosts in `chosen`."""
+        """Return assumptions on which the network relies if the ranks are the hosts in `chosen`."""
         facts = [Assumption("rates of InfiniBand ports", "width times speed of both ends", "file", "such as 4xHDR")]
         adders = [name for name, adds in self.switches.items() if adds]
         if adders:

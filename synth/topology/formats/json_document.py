@@ -112,7 +112,7 @@ def ability_members(
 
 
 class _Decimal(str):
-    """The text of a JSON number that has a point or an exponent, kept exact."""
+    """A JSON number with a point or an exponent, kept as text so that it remains exact."""
 
     __slots__ = ()
 

@@ -21,7 +21,7 @@ def plain_text(text: str) -> str:
 
 
 def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
-    """Return the output of each source in a log, without line labels, or [`text`] if there are no labels.
+    """Split a log into the output of each source, without line labels. Returns [`text`] if there are no labels.
 
     anchor: pattern at the start of a line in the wanted output; text before a match is a label. Lines without a label
             belong to all parts.

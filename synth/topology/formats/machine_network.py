@@ -23,7 +23,7 @@ WireKind = Literal["gpu", "nvswitch", "cpu"]
 
 
 class Wire(NamedTuple):
-    """NVLinks, xGMI links or chip-to-chip links from a GPU to `target`. The opposite direction is a separate Wire.
+    """All NVLinks, xGMI links or chip-to-chip links from a GPU to `target`; the opposite direction is another Wire.
 
     target: bus id of a GPU; name of an NVSwitch, empty if all NVSwitches are connected; empty for a CPU
     """
@@ -35,7 +35,7 @@ class Wire(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostSwitch:
-    """A CPU (without `parent`) or a PCI switch.
+    """A CPU (if `parent` is None) or a PCI switch.
 
     parent: index of the next device towards the CPU in the machine's list of host switches
     rate:   rate of the link to the parent or, for a CPU, to each other CPU
@@ -149,7 +149,7 @@ def shared_gpus(gpus: Iterable[Gpu]) -> Iterable[Assumption]:
 
 @dataclass(frozen=True, slots=True)
 class BoxNetwork:
-    """The number of boxes and the network that joins them.
+    """How many boxes there are, and the network that joins them.
 
     nic:          bandwidth of each NIC in GB/s; None means the rates in the file
     rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to one per rail if
@@ -407,7 +407,7 @@ Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
 
 
 class _Reached(NamedTuple):
-    """A NIC: its node in each box, the rate at which its GPU or host switch reaches it, and the links between them."""
+    """A NIC: its node in each box (`grid`), the rate of the path from its GPU or host switch, and the path's links."""
 
     grid: NodeGrid
     through: Rate
@@ -415,7 +415,7 @@ class _Reached(NamedTuple):
 
 
 def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
-    """Yield the links of each path from a GPU to a NIC, as (name, rate).
+    """Yield the paths from a GPU to a NIC, each as the (name, rate) of its links.
 
     One path leads through the GPU's chip-to-chip links and its CPU, the other through PCI slots. It uses the slots of
     all GPUs in `beside`, which share a host switch, because a NIC may be faster than one slot.
@@ -432,10 +432,10 @@ def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterab
 
 
 def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
-    """Return the links that have less bandwidth than the NICs behind them, as (NICs, rate), smallest groups first.
+    """Return the links with less bandwidth than the NICs reached through them, as (NICs, rate), fewest NICs first.
 
-    A link is omitted if some, but not all, of its NICs are also behind an earlier link. The network then has more
-    bandwidth than the machine, so it still gives an upper bound.
+    A link is omitted if some, but not all, of its NICs are also reached through an earlier link. The network then has
+    more bandwidth than the machine, so it still gives an upper bound.
     """
     behind: dict[str, tuple[list[int], Rate]] = {}
     for index, nic in enumerate(nics):

@@ -88,7 +88,7 @@ class _Reader:
             waiting += [(child, below) for child in reversed(pci.findall("pci"))]
 
     def read_pci(self, pci: Element, parent: int) -> int:
-        """Add the device at `pci` and return the index of the host switch to which devices below it are linked."""
+        """Add the device in element `pci`; return the index of the host switch to which devices below it are linked."""
         kind = pci.get("class", "")
         gpus, nics = pci.findall("gpu"), pci.findall("nic")
         is_gpu = bool(gpus) or (self.positions_only and kind.startswith(_GPU_CLASSES))
@@ -151,7 +151,7 @@ class _Reader:
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:
-        """Check and return the machine. All elements must have been read before."""
+        """Return the machine after checking it. All elements of the file must have been read before."""
         if not self.gpus:
             raise InvalidInput("the topology dump has no GPU with a rank", "", "dump on a machine with GPUs")
         ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]

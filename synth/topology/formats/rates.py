@@ -1,4 +1,4 @@
-"""Link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
+"""Knows link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
 
 A bound must use the physical rate. The libraries expect lower rates, which account for protocol overhead. Sources:
 vendors' data sheets, the PCI Express standard (after its line code), and `src/graph/topo.h` in NCCL 2.29 and RCCL.
@@ -47,7 +47,7 @@ def gb(value: Fraction) -> str:
 def rate(
     what: str, physical: Fraction | str, expected: Fraction | str, source: Source, reference: str, each: str = ""
 ) -> Rate:
-    """Return a Rate with an Assumption as its `basis`. `each`: what has this rate, such as `a link`, for its text."""
+    """Return a Rate whose `basis` says where it comes from. `each`: what has this rate, such as `a link`."""
     bound, derated = Fraction(physical), Fraction(expected)
     unit = f" {each} and direction" if each else ""
     value = f"{gb(bound)}{unit}" + ("" if bound == derated else f", the library expects {gb(derated)}")
@@ -140,7 +140,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of a slot with `value` GB/s in hwloc (rounded), with the PCI generation and lanes that fit it."""
+    """Return the rate of the PCI generation and lane count that best fit `value`, a slot's rounded GB/s in hwloc."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
