@@ -111,10 +111,7 @@ def _printed(table: str, nodes: int) -> tuple[tuple[str, str, str], ...]:
 
 
 def _baselines(nodes: int) -> tuple[tuple[str, str, str], ...]:
-    return (
-        (_SHIFTED_RING, "hamiltonian-ring", f"shiftedring:{nodes}"),
-        (_TREE, "double-binary-tree", f"dbt:{nodes}"),
-    )
+    return ((_SHIFTED_RING, "hamiltonian-ring", f"shiftedring:{nodes}"), (_TREE, "double-binary-tree", f"dbt:{nodes}"))
 
 
 def _with_torus(nodes: int, side: int) -> tuple[tuple[str, str, str], ...]:

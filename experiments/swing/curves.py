@@ -197,11 +197,7 @@ def max_ratio(algorithm: str, first: int, last: int) -> Measure:
 
 
 def _values(
-    all_curves: Sequence[Curves],
-    value: Callable[..., float],
-    first: int,
-    last: int,
-    of: int | None = None,
+    all_curves: Sequence[Curves], value: Callable[..., float], first: int, last: int, of: int | None = None
 ) -> list[float]:
     chosen = all_curves if of is None else [all_curves[of]]
     return [value(curves, size_bytes=size) for curves in chosen for size in SIZES if first <= size <= last]

@@ -51,9 +51,7 @@ class ChoraleRayGroup(BaseGroup):
         internal_kv._internal_kv_del(f"{name}/0/{rank}".encode())
         self._inner: Any = None
         if "th" in vars(types):  # torch is installed
-            from ray.util.collective.collective_group.torch_gloo_collective_group import (  # noqa: PLC0415
-                TorchGLOOGroup,
-            )
+            from ray.util.collective.collective_group.torch_gloo_collective_group import TorchGLOOGroup  # noqa: PLC0415
 
             self._inner = TorchGLOOGroup(world_size, rank, f"{group_name}-gloo")
 

@@ -35,8 +35,7 @@ class DeviceConfig(RunnerConfig):
     )
 
     wide_sums: bool = Field(
-        default=False,
-        description="Whether plans add 16-bit floats in float32 and round once, as switches always do.",
+        default=False, description="Whether plans add 16-bit floats in float32 and round once, as switches always do."
     )
 
     @property

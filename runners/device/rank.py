@@ -163,9 +163,7 @@ def vllm_kernel(most_bytes: int) -> Call:
     It copies the input into a buffer that other GPUs can access. Calls that vLLM does not support raise Unavailable.
     """
     os.environ.setdefault("VLLM_SKIP_P2P_CHECK", "1")  # the check needs the groups of a vLLM engine
-    from vllm.distributed.device_communicators.custom_all_reduce import (  # noqa: PLC0415 - only if installed
-        CustomAllreduce,
-    )
+    from vllm.distributed.device_communicators.custom_all_reduce import CustomAllreduce  # noqa: PLC0415 - only if installed
 
     kernel = CustomAllreduce(dist.new_group(backend="gloo"), torch.cuda.current_device(), max_size=most_bytes + 16)
     getattr(kernel, "finalize_p2p", lambda: None)()  # since 2026, this takes the memory

@@ -41,11 +41,7 @@ class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never 
     """Raised to end a measurement; it becomes the request's RunFailure. blocked: see `RunFailure`"""
 
     def __init__(
-        self,
-        kind: FailureKind,
-        message: str,
-        rank: int | None = None,
-        blocked: Sequence[tuple[int, int, int]] = (),
+        self, kind: FailureKind, message: str, rank: int | None = None, blocked: Sequence[tuple[int, int, int]] = ()
     ) -> None:
         super().__init__(message)
         self.kind, self.message, self.rank, self.blocked = kind, message, rank, blocked

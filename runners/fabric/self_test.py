@@ -140,12 +140,7 @@ _RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for
 
 
 def bring_up(
-    topology: Topology,
-    link_mbps: Fraction,
-    name: str,
-    *,
-    is_tested: bool = True,
-    force: bool = False,
+    topology: Topology, link_mbps: Fraction, name: str, *, is_tested: bool = True, force: bool = False
 ) -> EmulatedFabric:
     """Create the fabric `name`, which stays up after this process ends.
 

@@ -30,12 +30,7 @@ class MpiRanks(StartedRanks):
     """
 
     def __init__(
-        self,
-        launch: MpiLaunch,
-        ranks: int,
-        native: NativeLibraries,
-        transport: tuple[str, str | None],
-        deadline: float,
+        self, launch: MpiLaunch, ranks: int, native: NativeLibraries, transport: tuple[str, str | None], deadline: float
     ) -> None:
         self._launcher: LocalProcess | None = None
         words = (transport[0], transport[1] or "", *map(str, native))

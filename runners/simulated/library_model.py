@@ -301,10 +301,7 @@ MPI_METHODS: Mapping[str, Sequence[tuple[str, str, str]]] = {
         ("MPICH", "scatter_recursive_doubling_allgather", "rabenseifner"),
         ("MPICH", "binomial", "recursive-doubling"),
     ),
-    "reduce": (
-        ("MPICH", "reduce_scatter_gather", "rabenseifner"),
-        ("MPICH", "binomial", "recursive-doubling"),
-    ),
+    "reduce": (("MPICH", "reduce_scatter_gather", "rabenseifner"), ("MPICH", "binomial", "recursive-doubling")),
 }
 """For each collective: (library, its name for the algorithm, Chorale's method with the same schedule)."""
 

@@ -108,12 +108,7 @@ _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_
 
 
 def fuse_ops(
-    unfused: UnscheduledOps,
-    src: Column,
-    dst: Column,
-    needed_cells: NDArray[np.bool_],
-    *,
-    stores_sums: bool = False,
+    unfused: UnscheduledOps, src: Column, dst: Column, needed_cells: NDArray[np.bool_], *, stores_sums: bool = False
 ) -> tuple[UnscheduledOps, Joins]:
     """Fuse receives and sends of one rank. Return (instructions, directions that share a block as a result).
 

@@ -24,10 +24,7 @@ IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
 """Methods that `auto` does not try: one needs switches that add or multicast, the other is for shared memory."""
 
 
-_REVERSES = {
-    CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER,
-    CollectiveName.BROADCAST: CollectiveName.REDUCE,
-}
+_REVERSES = {CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER, CollectiveName.BROADCAST: CollectiveName.REDUCE}
 
 
 class OutwardMethod(Method):

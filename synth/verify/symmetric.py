@@ -38,9 +38,7 @@ from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, 
 from chorale.synth.verify.verify import Replay
 
 
-def inspect_symmetric(
-    schedule: SymmetricSchedule,
-) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
+def inspect_symmetric(schedule: SymmetricSchedule) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
     """Verify `schedule`; return (violations of the first check that fails, None), or ([], (cost, link loads))."""
     violations = list(_whole_violations(schedule))
     total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0

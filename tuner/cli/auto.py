@@ -63,9 +63,7 @@ def auto(
     return Result(document, roofline_table(document), *commands)
 
 
-def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("chorale-demo"),
-) -> Result:
+def demo(output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("chorale-demo")) -> Result:
     """Tune an allreduce of eight processes, connected like the corners of a cube, and draw it.
 
     Three schedules are designed, verified and run over emulated links; every element of every result is checked. If

@@ -76,9 +76,7 @@ def experiment(
 HISTORY = "bench.jsonl"
 
 
-def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
-) -> Result:
+def bench(names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None) -> Result:
     """Run benchmarks, compare facts such as counts with expected ones, and keep a history.
 
     The history is a file in the data folder. Exit code 1 if a fact differs. A ratio says how many times better our code

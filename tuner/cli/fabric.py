@@ -80,9 +80,7 @@ def status() -> Result:
 
 
 @fabric_app.command("down")
-def down(
-    name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
-) -> Result:
+def down(name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> Result:
     """Remove a fabric and kill the processes that run in it. Without NAME, all fabrics of this user are removed.
 
     These include the fabrics that you brought up in other shells.
@@ -107,9 +105,7 @@ def down(
 
 @fabric_app.command("exec", context_settings={"ignore_unknown_options": True})
 def execute(
-    rank: int,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND…")],
-    name: str = DEFAULT_NAME,
+    rank: int, command: Annotated[list[str], typer.Argument(metavar="COMMAND…")], name: str = DEFAULT_NAME
 ) -> None:
     """Run a command on a rank of a fabric and exit with its exit code.
 

@@ -196,8 +196,7 @@ ReadableFile = Annotated[
 ]
 ScheduleFile = Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")]
 SpecOfProgram = Annotated[
-    str | None,
-    typer.Option(autocompletion=offer(SPECS), help="Topology of a program that does not name it."),
+    str | None, typer.Option(autocompletion=offer(SPECS), help="Topology of a program that does not name it.")
 ]
 CollectiveFile = Annotated[
     str | None,
@@ -229,8 +228,7 @@ _CAMPAIGN = "Name of the campaign, as in its file."
 CampaignName = Annotated[str, typer.Argument(metavar="NAME", autocompletion=campaigns, help=_CAMPAIGN)]
 _METHODS_HELP = "Method: bfb, ring, forest or another [auto: the best of all]."
 MethodNames = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="METHOD", autocompletion=offer(METHODS, SPECS), help=_METHODS_HELP),
+    list[str] | None, typer.Argument(metavar="METHOD", autocompletion=offer(METHODS, SPECS), help=_METHODS_HELP)
 ]
 _METHOD_HELP = "Schedule file, or a method: bfb, ring, forest or another [auto if this is a topology]."
 FileOrMethod = Annotated[str, typer.Argument(metavar="FILE|METHOD", autocompletion=offer(METHODS), help=_METHOD_HELP)]
@@ -255,8 +253,7 @@ Address = Annotated[
 Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
 LinkGbps = Annotated[
-    str | None,
-    typer.Option(help="Gbit/s of a link of capacity 1; needed if the topology has no bandwidths."),
+    str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed if the topology has no bandwidths.")
 ]
 UNIT_LINK_GBPS = "100"
 """Rate of a link of capacity 1, for commands that do not require --link-gbps."""

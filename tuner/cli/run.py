@@ -342,10 +342,7 @@ def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap
         for span in spans:
             step = program.ranks[span.rank].blocks[span.block].instructions[span.step]
             moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
-            times = {
-                "ts": round(begin_us + span.ready_s * 1e6, 3),
-                "dur": round((span.end_s - span.ready_s) * 1e6, 3),
-            }
+            times = {"ts": round(begin_us + span.ready_s * 1e6, 3), "dur": round((span.end_s - span.ready_s) * 1e6, 3)}
             facts: dict[str, Any] = {"step": span.step, "part": span.part, "chunks": step.count}
             facts["until_first_byte_us"] = round(moved_us, 3)
             event = {"ph": "X", "pid": span.rank, "tid": span.block, "name": step.op.value}

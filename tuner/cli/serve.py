@@ -20,8 +20,7 @@ from chorale.tuner.service.access import load_settings
 from chorale.tuner.service.jobs.job_specs import JobLimits
 
 token_app = CommandLine(
-    help="Create, list and revoke tokens of the HTTP service; this takes effect immediately.",
-    no_args_is_help=True,
+    help="Create, list and revoke tokens of the HTTP service; this takes effect immediately.", no_args_is_help=True
 )
 
 DEFAULT_DAYS = 90
@@ -103,10 +102,7 @@ def list_(tokens: File = None) -> Result:
 
 
 @token_app.command("revoke")
-def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-    tokens: File = None,
-) -> Result:
+def revoke(name: Annotated[str, typer.Argument(metavar="NAME")], tokens: File = None) -> Result:
     """Revoke a token; its jobs and campaigns stay.
 
     Args:

@@ -484,10 +484,7 @@ _COLUMNS: Columns = {
 }
 
 
-def record_training(
-    model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")],
-    output: opt.FileOutput,
-) -> None:
+def record_training(model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")], output: opt.FileOutput) -> None:
     """Record how long the layers of a PyTorch model take, for `chorale training`.
 
     Args:

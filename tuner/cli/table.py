@@ -183,8 +183,7 @@ def merge(
 
 @table_app.command("diff")
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE")], after: Annotated[Path, typer.Argument(metavar="AFTER")]
 ) -> Result:
     """Show the differences between two tables; exit 0 if there are none, 1 if there are some.
 

@@ -312,10 +312,7 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     return Result(document, *done, failure=failure)
 
 
-def ui(
-    host: str = ("127.0.0.1"),
-    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
-) -> None:
+def ui(host: str = ("127.0.0.1"), port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000) -> None:
     """Show campaigns, trials and registered schedules in the browser until interrupted.
 
     The browser asks for a user and a password: `chorale`, and the content of `ui-password` in the data folder.

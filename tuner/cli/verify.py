@@ -62,9 +62,7 @@ MAX_SHOWN = 20
 
 
 def verify(
-    file: opt.ReadableFile,
-    spec: opt.SpecOfProgram = None,
-    collective_file: opt.CollectiveFile = None,
+    file: opt.ReadableFile, spec: opt.SpecOfProgram = None, collective_file: opt.CollectiveFile = None
 ) -> Result:
     """Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not.
 

@@ -281,10 +281,7 @@ def make_workers(
     section = campaign.runner
     make_runner = runner_factory(section, topology, home)
     needs = section.config.resources(section.measurers, topology)
-    measuring: dict[str, Any] = {
-        "measurers": section.at_once,
-        "alone": section.capabilities.is_live,
-    }
+    measuring: dict[str, Any] = {"measurers": section.at_once, "alone": section.capabilities.is_live}
     has_cluster = (
         address or os.environ.get("RAY_ADDRESS") or ("ray" in sys.modules and bool(sys.modules["ray"].is_initialized()))
     )

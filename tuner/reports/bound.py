@@ -340,10 +340,7 @@ _START_OF_PROCESSES_S = 0.5
 
 
 def plan_failures(
-    request: ScheduleRequest,
-    executor: Executor,
-    progress: Progress | None = None,
-    parts: Iterable[str | Fraction] = (),
+    request: ScheduleRequest, executor: Executor, progress: Progress | None = None, parts: Iterable[str | Fraction] = ()
 ) -> dict[str, Any]:
     """Return the JSON document on the schedule of `request` and on one schedule for each single failure.
 

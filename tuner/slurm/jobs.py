@@ -102,12 +102,7 @@ class SlurmProfile(Strict):
         return self
 
     def requests(self) -> list[str]:
-        named = {
-            "partition": self.partition,
-            "account": self.account,
-            "time": self.time,
-            "constraint": self.constraint,
-        }
+        named = {"partition": self.partition, "account": self.account, "time": self.time, "constraint": self.constraint}
         return [*(f"--{name}={value}" for name, value in named.items() if value is not None), *self.sbatch]
 
 

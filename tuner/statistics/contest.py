@@ -201,11 +201,7 @@ class SizeContest:
     """
 
     def __init__(
-        self,
-        size_bytes: int,
-        baselines: Sequence[str],
-        contenders: Sequence[str],
-        rules: ContestRules = ContestRules(),
+        self, size_bytes: int, baselines: Sequence[str], contenders: Sequence[str], rules: ContestRules = ContestRules()
     ) -> None:
         self.size_bytes = size_bytes
         self._names = (*baselines, *contenders)

@@ -55,11 +55,7 @@ async def _working(api: FastAPI) -> AsyncIterator[None]:
 
 
 def create_api(
-    scheduler: JobScheduler,
-    campaigns: Campaigns,
-    access: Access,
-    audit: middleware.AuditLog,
-    **body_limits: Any,
+    scheduler: JobScheduler, campaigns: Campaigns, access: Access, audit: middleware.AuditLog, **body_limits: Any
 ) -> FastAPI:
     """Return the application. All error responses have the same form: rule, value and fix.
 

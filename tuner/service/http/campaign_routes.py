@@ -169,11 +169,7 @@ def resume(name: Name, request: Request, caller: CurrentPlanner, campaigns: Curr
     "/{name}/trials/{trial_id}/{kind}", summary="Schedule or program of a trial", response_class=FileResponse
 )
 def file(
-    name: Name,
-    trial_id: TrialId,
-    kind: FileKind,
-    caller: CurrentCaller,
-    campaigns: CurrentCampaigns,
+    name: Name, trial_id: TrialId, kind: FileKind, caller: CurrentCaller, campaigns: CurrentCampaigns
 ) -> FileResponse:
     """Return the schedule or the program of a measured trial."""
     path = campaigns.file(name, trial_id, kind, caller)

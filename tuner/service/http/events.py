@@ -102,10 +102,7 @@ class EventStreams:
 
 TopicNames = Annotated[
     list[str],
-    Query(
-        max_length=MAX_TOPICS,
-        description="Some of `health`, `jobs`, `campaigns`, `job/ID`, `campaign/NAME`.",
-    ),
+    Query(max_length=MAX_TOPICS, description="Some of `health`, `jobs`, `campaigns`, `job/ID`, `campaign/NAME`."),
 ]
 
 

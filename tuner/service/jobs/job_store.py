@@ -118,10 +118,7 @@ _campaigns = sql.Table(
     sql.Column("owner", sql.String, index=True),
 )
 _profiles = sql.Table(
-    "profiles",
-    _metadata,
-    sql.Column("campaign", sql.String, primary_key=True),
-    sql.Column("profile", sql.String),
+    "profiles", _metadata, sql.Column("campaign", sql.String, primary_key=True), sql.Column("profile", sql.String)
 )
 
 
