@@ -271,7 +271,7 @@ Value = TypeVar("Value")
 class Completion(Generic[Value]):
     """The result of a worker's build or measurement, and the time that it took.
 
-    value:   the result, or a failure as a value
+    value:   the result, or an object that describes the failure
     seconds: time that a worker was busy
     """
 
@@ -282,7 +282,7 @@ class Completion(Generic[Value]):
 class Workers(Protocol):
     """Builds several programs in parallel; at the same time, measures programs in the order of the requests.
 
-    Every future gets a completion, even if workers die: failures are values (BuildFailure, RunFailure).
+    Every future gets a completion, even if workers die: then its value is a BuildFailure or a RunFailure.
     Not thread-safe.
     """
 

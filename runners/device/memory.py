@@ -360,6 +360,6 @@ PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-    """Copy the shards of `source`, whose starts are `from_stride` elements apart, to `to`, `to_stride` apart."""
+    """Copy shards that start `from_stride` elements apart in `source` to `to`, where they start `to_stride` apart."""
     most = min(to_stride, from_stride)
     to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])

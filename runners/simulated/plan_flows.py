@@ -57,7 +57,7 @@ class PlanPrices:
         return self.read if reads or operation.kind == "switch" else self.put
 
     def of_signal(self, operation: Operation) -> float:
-        """Return the latency of the signal that `operation` sends; 0 for a put with signal, see `of_move`."""
+        """Return the latency of the signal that `operation` sends; 0 for a put with signal: `of_move` includes it."""
         if operation.action.moves:
             return 0.0
         if operation.kind == "port":

@@ -182,7 +182,7 @@ class Overhead:
     elapsed_s:   from the first suggestion to the last record
     once_s:      seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
     cpu_s:       CPU time of this process from the start of the loop to the last upload
-    notes:       how often the search's model failed, by the fallback that was used
+    notes:       fallbacks used when the search's model failed: fallback -> number of times
     priors:      the search's priors with their final weights (`Search.priors`)
     """
 

@@ -158,7 +158,7 @@ _BINS = 400
 def _used_bandwidth(
     trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
 ) -> NDArray[np.float64]:
-    """Return float64[ranks, time bins]: used fraction of outgoing bandwidth, if messages are sent at constant rates."""
+    """Return float64[ranks, time bins]: used part of outgoing bandwidth, assuming that messages have constant rates."""
     ranks, links = topology.compute_count, topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
     leaving = (links.src < ranks) & (links.src != links.dst)

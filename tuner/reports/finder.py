@@ -30,7 +30,7 @@ class CableList:
     """A list of existing cables.
 
     cables: the two hosts that each cable connects
-    places: its port at both hosts and its patch panel, "" if unknown
+    places: each cable's ports at both hosts and its patch panel; "" if unknown
     """
 
     cables: tuple[Cable, ...]

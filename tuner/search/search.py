@@ -441,7 +441,7 @@ class Search:
 
     @property
     def notes(self) -> dict[str, int]:
-        """Return how often the sampler or its model failed, by the fallback that was used."""
+        """Return the fallbacks used when the sampler or its model failed: fallback -> number of times."""
         return dict(self._choice.notes + self._notes)
 
     @property
