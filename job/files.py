@@ -59,5 +59,5 @@ def _shipped_example(name: str | Path) -> Path | None:
     path = Path(name)
     if path.parts[:1] != ("examples",) or ".." in path.parts or path.exists():
         return None
-    folders = Path(__file__).parents[1:3]  # the package and, in a checkout, its parent folder
+    folders = Path(__file__).parents[1:3]  # the package's folder and, in a checkout, its parent folder
     return next((folder / path for folder in folders if (folder / path).is_file()), None)

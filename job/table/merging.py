@@ -224,7 +224,7 @@ def _of_key(key: _Key, before: Table, after: Table) -> Iterator[TableChange]:
     entries = [*tables[0], *tables[1]]
     starts = {0, *(entry.min_bytes for entry in entries)}
     starts |= {entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None}
-    ordered = sorted(starts)  # no entry begins or ends inside a range between two of them
+    ordered = sorted(starts)  # no entry begins or ends between two neighbouring starts
     ends = [*(start - 1 for start in ordered[1:]), None]
     for (old, new), ranges in groupby(
         zip(ordered, ends, strict=True), key=lambda sizes: tuple(_at(entries, sizes[0]) for entries in tables)

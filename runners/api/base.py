@@ -91,7 +91,7 @@ class ResourceRequest:
 class FailureKind(StrEnum):
     """The reasons why a run produced no measurement."""
 
-    TIMEOUT = "timeout"  # the watchdog ended it: hung or far too slow
+    TIMEOUT = "timeout"  # the run hung or was far too slow, so the watchdog ended it
     WRONG_RESULT = "wrong_result"  # at least one element is wrong
     CRASH = "crash"  # a rank or the runtime died
     UNAVAILABLE = "unavailable"  # something that the runner needs is missing

@@ -22,9 +22,9 @@ from chorale.runners.process_launch.slurm import RankHost, this_host
 from chorale.synth.errors import Unavailable
 
 _LOOK_S = 0.1  # interval for checking whether a rank has died before its hello
-_HELLO_S = 5.0  # from a hello's first byte to its last
+_HELLO_S = 5.0  # time limit from the first to the last byte of a hello
 _CLOCK_SAMPLES = 20
-_SETTLE_S = 0.3  # until killed ranks can be distinguished from ranks that only lost a neighbour
+_SETTLE_S = 0.3  # time until killed ranks can be distinguished from ranks that only lost a neighbour
 TOKEN = "CHORALE_TOKEN"  # noqa: S105 - a variable's name
 """Environment variable that contains the token by which the runner recognizes its ranks."""
 

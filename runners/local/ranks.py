@@ -98,8 +98,8 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
     return [table[index] for index in topology.links.bandwidth_class.tolist()]
 
 
-_GRACE_S = 2.0  # for the launcher to kill and reap its children
-_ANSWER_S = 1.0  # for the last messages after a failure
+_GRACE_S = 2.0  # time for the launcher to kill and reap its children
+_ANSWER_S = 1.0  # time for the last messages after a failure
 _SETTLE_S = 0.2  # time until a killed rank can be distinguished from ranks that report its loss
 
 

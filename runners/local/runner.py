@@ -177,7 +177,7 @@ def _lock_step(topology: Topology, messages: int) -> Program:
 MAX_NODES = 512
 MAX_LINKS = 4096
 LOW_EFFICIENCY = 0.7
-_WORK_BYTES = 40  # per element, to create and check data
+_WORK_BYTES = 40  # memory per element for creating and checking data
 
 LIBRARY_ALGORITHMS = ("gloo",)
 """Library algorithms that torch provides, if it is installed."""

@@ -63,7 +63,7 @@ def make_private(folder: Path) -> bool:
             return False
         if stat.S_IMODE(status.st_mode) & _OTHERS:
             folder.chmod(PRIVATE_FOLDER)
-    except OSError:  # also if the path is not a folder
+    except OSError:  # for example, the path is not a folder
         return False
     return True
 

@@ -76,7 +76,7 @@ class MpiRanks(StartedRanks):
         return RunStopped(FailureKind.CRASH, f"{who}: {(reasons or lines or ['no reason given'])[-1]}", dead)
 
 
-_WORK_BYTES = 40  # per element, to create and check data
+_WORK_BYTES = 40  # memory per element for creating and checking data
 
 START_LIMIT_S = 30.0
 """Time that the ranks may need to start, in addition to a request's time limit."""

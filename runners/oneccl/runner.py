@@ -179,7 +179,7 @@ def library_sizes(request: RunRequest, collective: CollectiveName) -> tuple[dict
 
 
 MAX_RANKS = 256
-_WORK_BYTES = 40  # per element, to create and check data
+_WORK_BYTES = 40  # memory per element for creating and checking data
 
 START_LIMIT_S, START_PER_RANK_S = 30.0, 0.5
 """Time that the ranks may need to connect, before the request's time limit starts."""

@@ -91,7 +91,7 @@ class _Encoder:
         plan = self._plan
         body = plan.ranks[self._rank]
         numbers = [each.barrier[0] for block in body.blocks for each in block.every_operation() if each.barrier]
-        sizes: list[int] = []  # of each rank's input, output, scratch and packets, in pieces
+        sizes: list[int] = []  # number of pieces in each rank's input, output, scratch and packets
         for rank, other in enumerate(plan.ranks):
             layout = plan.layout(rank)
             ends = (layout.scratch_base if plan.in_place else layout.output_base), layout.scratch_base

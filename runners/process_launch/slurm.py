@@ -28,7 +28,7 @@ TASK_RESOURCE = "chorale_task"
 """Name of a Ray resource. Each task of a job array has its own nodes and adds one unit to the Ray cluster of all tasks.
 """
 
-_STEP_GRACE_S = 5.0  # for srun to end its step after SIGTERM, before it is killed
+_STEP_GRACE_S = 5.0  # time for srun to end its step after SIGTERM, before srun is killed
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
 _POLL_S = 0.2

@@ -17,7 +17,7 @@ SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
 NOTICE_S = 1.0
 LEAST_FAILURES = 3  # more than one, because this process may have been suspended in between
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # ends with empty settings
 
 
 class ClusterLost(Unavailable):

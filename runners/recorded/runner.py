@@ -35,8 +35,8 @@ class RecordedRunner:
     """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
 
     A program gets the times of one of `generator`'s recorded schedules for the same collective, placement (in place or
-    not) and buffer size: `schedule` if that is given, otherwise the one with the program's k and instances. These two
-    numbers come from `RunRequest.settings`, or else from a program name like the recorded ones. Instructions may differ.
+    not) and buffer size: `schedule` if that is given, otherwise the one with the program's k and instances. These
+    numbers come from `RunRequest.settings`, or else from the program's name; its instructions may differ.
     Repetitions are drawn with the request's seed (see `chorale.runners.recorded.table`), so identical requests have
     identical outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm
     `rccl` is the library's fastest recorded launch at each size, with any settings.

@@ -108,7 +108,7 @@ def _parsed(override: str) -> tuple[list[str], Any]:
 
 def _fault(fault: ErrorDetails) -> InvalidInput:
     keys, kind = [str(part) for part in fault["loc"]], None
-    if len(keys) > 1 and keys[0] == _KIND[0]:  # the second key is the kind of runner
+    if len(keys) > 1 and keys[0] == _KIND[0]:  # then the second key is the kind of runner
         kind = keys.pop(1)
     key = ".".join(keys) or "the campaign"
     if fault["type"] == "extra_forbidden":

@@ -123,7 +123,7 @@ class Home:
                 "the data folder cannot be written: {}", f"{folder}: {error.strerror}", way_out
             ) from error
         for path in (*(self.root / name for name in _PARTS), *self.root.glob(f"{self.database.name}-*")):
-            with suppress(OSError):  # missing, or owned by a user who shares it on purpose
+            with suppress(OSError):  # the folder is missing, or its owner is a user who shares it on purpose
                 status = path.lstat()
                 if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
                     path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)

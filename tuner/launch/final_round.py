@@ -97,7 +97,7 @@ class FinalRound:
         """Return for each size a contest (repeated comparison) of the trials that may be the fastest at this size."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
-        # Contests are evaluated after FIRST_BATCH launches, and then each time the number of launches has doubled.
+        # Contests are evaluated after FIRST_BATCH launches, and then whenever the number of launches has doubled.
         batches = []
         count = FIRST_BATCH
         while count < self.campaign.final.launches:

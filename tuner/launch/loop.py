@@ -353,7 +353,7 @@ class TrialLoop:
             self._on_measured(trial, completion.value)
         elif isinstance(completion.value, BuildFailure):
             failure = completion.value
-            if failure.kind == BuildFailureKind.INVALID:  # its parameters
+            if failure.kind == BuildFailureKind.INVALID:  # the candidate's parameters are invalid
                 self._finish(trial, PrunedTrial(*self._facts(trial), failure.message))
                 return
             kind = base.FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else base.FailureKind.CRASH

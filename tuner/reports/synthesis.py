@@ -525,7 +525,7 @@ def loss_document(
         return {}
     try:
         current = _loss(verified, program, size_bytes)
-    except InvalidInput:  # simulating it takes too long
+    except InvalidInput:  # the simulation would take too long
         return {}
     document: dict[str, Any] = {"loss": {"size_bytes": size_bytes, "part": current}, "advice": None}
     if current < LARGE_LOSS:

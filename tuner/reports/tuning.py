@@ -89,7 +89,7 @@ def _speedup_text(choice: TableEntry) -> str:
     if not verdict.has_interval:
         return "undecided (one launch has no interval)"
     interval = f"{verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}"
-    if choice.trial:  # proved to be faster than the baselines, even if another program may be better still
+    if choice.trial:  # proven to be faster than the baselines, even if another program may be faster still
         return f"{choice.speedup:.2f}x ({interval})"
     return f"1.00x (others {interval})" if verdict.is_decided else f"undecided ({interval})"
 
@@ -120,7 +120,7 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
     if launches:
         trials_s = sum(trial.seconds for trial in report.trials if isinstance(trial, CompleteTrial))
         limit_s = final_limit_s(final["minutes"], trials_s, len(report.launch.campaign["sizes"]))
-        # Twice as long, because comparisons only end each time the number of launches has doubled
+        # Twice as long, because a comparison can only end when its number of launches has doubled
         settings = f"--set final.minutes={math.ceil(max(growth * limit_s, seconds) / 30)}"
         if launches > final["launches"]:
             settings += f" --set final.launches={launches}"

@@ -136,7 +136,7 @@ class LaunchTable:
             mean = np.where(launches > 0, np.where(both, apart, 0.0).sum(axis=1) / launches, np.nan)
             scatter = np.where(both, (apart - mean[:, None]) ** 2, 0.0).sum(axis=1)
             pooled, pooled_freedom = self.pooled()
-            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without this pair's own
+            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without this pair's own freedom
             weight = np.minimum(others, MAX_POOLED)
             freedom = weight + np.maximum(launches - 1, 0.0)
             variance = (weight * 2 * pooled + scatter) / np.maximum(freedom, 1.0)
@@ -304,7 +304,7 @@ class SizeContest:
         error = (1 - self._rules.confidence) / 4 / max(len(self._contenders), 1)
         width = float(apart.half_width(error)[control])
         more = 0
-        if not decided:  # estimated from the current means
+        if not decided:  # estimate the missing launches from the current means
             tolerance = math.log1p(self._rules.tolerance)
             rivals = _needed(apart, self._pair_error, tolerance + apart.mean)
             wins = _needed(apart, self._win_error, apart.mean)[self._baselines]

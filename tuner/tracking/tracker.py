@@ -296,7 +296,7 @@ class Tracker:
         for record in trials:
             self._upload_trial(record)
         if len(trials) - self._shown_trials >= course_step:
-            # The best mean speed-up after each trial from the `first` on, by the number of trials so far
+            # The best mean speed-up so far, after each trial from the `first` on
             best, points = 0.0, []
             for count, trial in enumerate(trials, 1):
                 best = max(best, trial.speedup) if isinstance(trial, CompleteTrial) else best

@@ -227,7 +227,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return what comparable trials have in common: network, collective, sizes, runner, baselines, repetitions."""
     weights = {} if campaign.weights is None else {"weights": list(campaign.weights)}
     options = campaign.runner.config.conditions()
-    always = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}  # of runners without such options
+    always = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}  # defaults of these options
     if campaign.runner.runner.is_nested:
         options = {campaign.runner.kind: options}
     return {

@@ -263,7 +263,7 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     differ if the machine's load changed between trials.
     """
     distinct = [trial for trial in trials if trial.same_program_as is None]
-    rankings: list[list[CompleteTrial]] = []  # by speed-up and by time at each size, the largest size first
+    rankings: list[list[CompleteTrial]] = []  # by speed-up and by time at each size, largest size first
     for index in reversed(range(len(distinct[0].sizes) if distinct else 0)):
         rankings.append(sorted(distinct, key=lambda one, at=index: -one.sizes[at].speedup))  # type: ignore[misc]
         rankings.append(sorted(distinct, key=lambda one, at=index: one.sizes[at].median_s))  # type: ignore[misc]

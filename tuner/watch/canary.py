@@ -379,7 +379,7 @@ class Renewal:
         """Plan for a possible future state. Return an event if no plan is possible."""
         try:
             self.planner.plan(state.spec(self.healthy))
-        except ChoraleError as error:  # better to report it now than when the failure happens
+        except ChoraleError as error:  # report now, not only when the failure happens
             return [self._event("replan", state=str(state), ahead=True, error=str(error))]
         return []
 

@@ -113,7 +113,7 @@ class Planner:
         data = table_bytes(table, table_key())
         digest = data.split(b"\n", 2)[1].split()[3].decode()
         costs = {}
-        for name in self._request.collectives:  # of the program with the shortest time per byte
+        for name in self._request.collectives:  # the costs of the program with the shortest time per byte
             certificates = [each.certificate for (collective, _), each in choice.items() if collective == name]
             best = min(certificates, key=lambda each: Fraction(each["achieved"]))
             costs[name] = {key: best[key] for key in ("achieved", "lower_bound", "gap")}
