@@ -1,1 +1,1 @@
-"""Experiments: comparisons of this code's results with results printed in papers, and our own measurements."""
+"""Contains experiments: comparisons with results printed in papers, and our own measurements."""

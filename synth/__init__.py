@@ -1,4 +1,4 @@
-"""Chorale's algorithms: they turn a topology into a verified schedule, and the schedule into a program.
+"""Contains Chorale's algorithms, which turn a topology into a verified schedule and the schedule into a program.
 
 The names below are stable; see docs/guide/python.md. Each is imported from its module on first use.
 """

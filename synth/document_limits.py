@@ -1,4 +1,4 @@
-"""Size limits of JSON, XML and Parquet documents, checked before a parser allocates memory for them."""
+"""Checks the size of JSON, XML and Parquet documents before a parser allocates memory for them."""
 
 from __future__ import annotations
 

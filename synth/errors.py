@@ -1,4 +1,4 @@
-"""Error classes, and the resolution of names that users type.
+"""Defines the error classes, and finds out which name a user means.
 
 Each message says what is wrong with a value and what to do about it. Common spellings of names are accepted; unknown
 names are refused with suggestions.

@@ -73,7 +73,7 @@ class Demo:
         return files
 
     def _train(self, sharding: str, backend: str, steps: int, **environment: str) -> dict[str, Any]:
-        """Train on all ranks. Return the JSON document of `train.py`, with the job's report under the key `report`."""
+        """Run `train.py` on all ranks and return its JSON output, with the job's report under the key `report`."""
         sys.stderr.write(f"training ({sharding}) with {backend} {environment or ''}\n")
         with tempfile.TemporaryDirectory() as folder:
             output, report = Path(folder) / "training.json", Path(folder) / "report.json"

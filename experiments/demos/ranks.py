@@ -1,4 +1,4 @@
-"""Run a torch script as all ranks of a job on an emulated fabric; torch is imported only once."""
+"""Runs a torch script as all ranks of a job on an emulated fabric; torch is imported only once."""
 
 import atexit
 import ctypes

@@ -316,7 +316,7 @@ class _Claim:
 
     @property
     def printed(self) -> dict[str, object]:
-        """The properties that are compared. Steps are in words if the paper gives no number."""
+        """The properties that are compared. Steps are text, such as "Moore", if the paper gives no number."""
         return {
             "degree": self.degree, "nodes": self.nodes, "reverse_symmetric": self.reverse_symmetric,
             "optimal": self.optimal, "steps": self.steps, "bfb": self.bfb, "self_loops": self.self_loops,

@@ -70,7 +70,7 @@ class Contender:
         return synthesized(self.method, self.spec, ALLREDUCE, chunks=chunks)
 
     def program(self, chunks: int | None) -> Program:
-        """Return the schedule's program for CPUs."""
+        """Return the program that runs this contender's schedule on CPUs."""
         return lower(self.verified(chunks), LoweringOptions("oneccl-xml"))
 
 
@@ -119,7 +119,7 @@ _WITHIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SpeedupClaim:
-    """At `size`, `better` takes less time than `worse` by the fraction `printed`, on average over `nodes`.
+    """A claim that at `size`, `better` takes the fraction `printed` less time than `worse`, averaged over `nodes`.
 
     reasons: why the claim is not reproduced, by origin of the times (the model, or live); without one, it must be
     """

@@ -139,7 +139,7 @@ def _table_1(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
 
 
 def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int]) -> tuple[bool, str]:
-    """Return whether our generator `method` has the property `asked`, and the evidence in words."""
+    """Return whether our generator `method` has the property `asked`, and a text with the evidence."""
     if asked == "switches":
         try:
             made = synthesized(method, SWITCHED, collective)

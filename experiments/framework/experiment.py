@@ -214,7 +214,7 @@ class Quantity:
     """Our value for the printed quantity `key`.
 
     limit: bound that no schedule on the same network can beat, if known
-    proof: what proves the limit, in words
+    proof: text that says what proves the limit
     """
 
     key: str

@@ -33,7 +33,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 
 
 def row_outcome(row: Row) -> RowOutcome:
-    """Return the outcome of `row`: "not reached" if `holds` is false, else that of its worst quantity."""
+    """Return the outcome of `row`: "not reached" if `holds` is false, otherwise the outcome of its worst quantity."""
     verdict = row.get("verdict")
     verdicts = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
     if not row["holds"] or verdicts.intersection(_NOT_REACHED):
@@ -54,7 +54,7 @@ class ReportSection:
     """An experiment with its result.
 
     document: the result as `chorale experiment NAME --json` prints it; None if there is none
-    error:    why there is no result, in words; empty if there is one
+    error:    the reason why there is no result; empty if there is one
     picture:  the picture's file name in the report's folder; empty if there is none
     """
 

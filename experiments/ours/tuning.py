@@ -306,7 +306,7 @@ SIZES_BYTES = tuple(4**power for power in range(6, 16))
 
 @dataclass(frozen=True, slots=True)
 class Mi250Run:
-    """A recorded run of an in-place program: vector size, size of connection buffers, and time."""
+    """A recorded run of an in-place program, with the vector size, the size of connection buffers, and the time."""
 
     program: str
     buffer_bytes: int

@@ -140,7 +140,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 @dataclass(frozen=True, slots=True)
 class RangeClaim:
-    """A claim from the paper as a range for a value computed from our curves.
+    """A claim from the paper, expressed as a range for a value that is computed from our curves.
 
     measure:  takes the figure's curves in order; the claim is reproduced if the result is between `low` and `high`
     expected: verdict of earlier runs; a row holds if its verdict is the same

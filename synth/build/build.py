@@ -52,7 +52,7 @@ def verified_schedule(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program: as lowered, as text in its target's format, and as read back from that text."""
+    """A checked program: the lowered program, its text in the target's format, and the program read from this text."""
 
     program: Program
     text: str
@@ -90,8 +90,8 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> tuple[str, ExecutionPlan]:
     """Lower a schedule whose switches add or multicast; return the text of an MSCCL++ plan and the plan as read back.
 
-    The plan that is read back has been checked. Raises InvalidInput if the schedule cannot be expressed as a plan, and
-    CheckFailed if the plan is wrong.
+    The plan has been checked. Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the
+    plan is wrong.
     """
     text = plan_text(switch_plan(verified.schedule.expand(), lowering))
     read_back = read_checked(text.encode(), verified.schedule.topology)

@@ -1,4 +1,4 @@
-"""Interface `Executor`, which maps a function over picklable tasks, and its implementation `SerialExecutor`."""
+"""Defines `Executor`, the interface to run a function on many tasks, and `SerialExecutor`, which uses no processes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar

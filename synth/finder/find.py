@@ -1,4 +1,4 @@
-"""Topology search: finds networks that are Pareto-optimal in steps and T_B, for a given node count and degree.
+"""Finds networks that are Pareto-optimal in steps and bandwidth time T_B, for a given node count and degree.
 
 Predicted costs are confirmed: candidates are scored on the built topology, and schedules are verified. Among candidates
 of equal cost, the one with the highest all-to-all rate is chosen if the rate is cheap to compute. A search may also

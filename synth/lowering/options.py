@@ -21,7 +21,7 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """How to lower a schedule. The target's limits decide whether the options can be used.
+    """Options for lowering a schedule. The target's limits decide whether they can be used.
 
     target:    name of the target, see `chorale.synth.targets.registry`
     channels:  number of channels among which each connection's transfers in a step are divided

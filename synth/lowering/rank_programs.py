@@ -34,7 +34,7 @@ from chorale.synth.programs.program import (
 
 
 class Role(IntEnum):
-    """What a block does. Sends and receives have separate blocks if possible, so that they can run in parallel."""
+    """The work of a thread block. Sends and receives have separate blocks if possible, to run in parallel."""
 
     RECEIVE = 0
     SEND = 1
@@ -190,7 +190,8 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
     """Return (rank, block) of each block that hangs if every step sends one message.
 
-    If none hangs, return those that hang if every chunk is a message. O(messages * blocks that wait for one another).
+    If none hangs, return the blocks that hang if every chunk is a separate message. O(messages * blocks that wait for
+    one another).
     """
     runs = ExecutionRuns(program, MAX_WORDS)
     return runs.blocked(runs.longest_message) or runs.blocked(1)

@@ -79,7 +79,7 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 class VectorLayout:
     """Numbering of a program's chunks: by shard, then by instance (copy of the schedule), then within the instance.
 
-    transfers: the schedule's transfers; if the complete vector is one shard, only those of the first shard
+    transfers: the schedule's transfers; if all shards were merged into one, only the first shard's transfers
     shards:    total number of shards; in an alltoall, every rank has different shards
     chunks_per_shard: chunks per shard in one instance
     sizes:     int64[shards], number of chunks of each shard; None unless the collective is uneven

@@ -1,4 +1,4 @@
-"""The method `auto`, which tries other methods and chooses the schedule of lowest cost."""
+"""Defines the method `auto`, which tries other methods and chooses the schedule of lowest cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algorithms with a closed form, by name. Each can make a schedule or, on very large networks, only its traffic.
+"""Lists algorithms with a closed form. Each can make a schedule or, on very large networks, compute only its traffic.
 
 Double binary tree: each of two trees carries half of the data, and no rank is an inner node of both.
 

@@ -1,4 +1,4 @@
-"""Expansion: derives a large network's schedule from the schedule of the small network from which it was built.
+"""Derives a large network's schedule from the schedule of the small network from which it was built (expansion).
 
 The topology's spec says how the network was built: by expansions of a base. The allgather of the base is stored in the
 database (for the base or its mirror image), or is a breadth-first broadcast. Source: Zhao et al., "Efficient
@@ -238,7 +238,7 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
             reverse-symmetric have one; on other bases, the same schedule runs with renamed nodes.
 
     Raises:
-        InvalidInput: for an unknown base, a base without such a schedule, and a different network.
+        InvalidInput: if the base is unknown or has no such schedule, or if `topology` is another network.
     """
     entry = base_entry(name)
     sends = entry.transposed_schedule if transposed else entry.schedule

@@ -1,4 +1,4 @@
-"""The interface of synthesis methods, and the options that a caller may set."""
+"""Defines the interface of synthesis methods, and the options that a caller may set."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -61,7 +61,7 @@ class Options:
 class SynthesisTask:
     """A schedule to make, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, for example that of an allreduce's other phase
+    preferred_k: trees per root to use if no other number is faster, for example as in an allreduce's other phase
     """
 
     topology: Topology
@@ -73,7 +73,7 @@ class SynthesisTask:
 
 
 class Method(ABC):
-    """A method that makes schedules.
+    """Base class of methods that make schedules.
 
     options: names of the `Options` fields that it supports; requests that set other fields are rejected
     """

@@ -4,9 +4,9 @@ An expression is a rank's contribution or the sum of two expressions. The sum of
 depend on which comes first, so a sum is an unordered pair, but the nesting of sums does matter.
 
 One execution is enough: a program without races (see `check_execution`) orders all accesses to a chunk by its blocks,
-waits and messages, and blocks make no choices. Each chunk therefore takes the same values whichever block runs first. A
-runtime may split chunks into pieces and pipeline reductions piece by piece, but the order stays the same for each
-element. The vector size only determines which chunk an element is in.
+waits and messages, and blocks make no choices. Each chunk therefore takes the same values no matter which block runs
+first. A runtime may split chunks into pieces and pipeline reductions piece by piece, but the order stays the same for
+each element. The vector size only determines which chunk an element is in.
 """
 
 from collections.abc import Callable, Sequence

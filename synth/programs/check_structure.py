@@ -71,7 +71,7 @@ class TargetLimits:
     threadblocks:             thread blocks per rank
     resident_threadblocks:    thread blocks per rank that can run simultaneously; with more, a program may deadlock
     waitable_threadblocks:    other blocks can only wait for blocks with an id below this number
-    blocks_per_direction:     blocks per rank and channel that send (and likewise that receive)
+    blocks_per_direction:     blocks per rank and channel that send; the same limit applies to blocks that receive
     steps:                    steps per thread block as written, including `nop`
     waits:                    total waits per thread block
     single_wait:              whether a step has at most one wait, so that each further wait needs a `nop`
@@ -232,7 +232,7 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
 
 
 def require_valid_structure(program: Program, limits: TargetLimits, target: str) -> None:
-    """Raise InvalidInput with the first rule that `program` breaks. `target` is its target's name for the message."""
+    """Raise InvalidInput with the first rule that `program` breaks. `target`: name of its target, for the message."""
     for violation in structure_violations(program, limits):
         rule = f"a program must fit {target} ({violation.rule})"
         raise InvalidInput(rule, violation.message, "lower it with other parameters")

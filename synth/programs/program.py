@@ -150,7 +150,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction on `count` consecutive chunks. It starts when all `waits` are met.
+    """An instruction on `count` consecutive chunks. It starts when all `waits` are over.
 
     Waits refer to instruction numbers within a block. A target that allows only one wait per step writes additional
     waits as `nop` steps and renumbers the steps.

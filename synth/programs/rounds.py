@@ -3,8 +3,8 @@
 In a round, a rank does local steps, then posts all its sends and receives as a batch, which PyTorch can execute. A
 rank's work in a round depends only on earlier rounds, so it can post all messages of a round at the same time. Each
 message is sent and received in the same round, and both ranks of a pair post their messages in the same order. No
-message uses memory that another message in the round sends or receives. Therefore a round cannot deadlock, whichever
-message is sent first.
+message uses memory that another message in the round sends or receives. Therefore a round cannot deadlock, no matter
+which message is sent first.
 
 To find the rounds, the program is executed once without data, obeying its waits and queue depth. The resulting order
 shows which steps depend on each other through memory. Each step is put into the earliest round that these dependences

@@ -138,7 +138,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root element's attributes: first those of all targets, then those for the collective, `collective`."""
+    """Return the root element's attributes: first the common ones, then those that say which collective it is."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -178,7 +178,7 @@ class OneCclXml(XmlTarget):
     limits: TargetLimits = ONECCL_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Accept an `<algo>` element whose attribute `format` names this version."""
+        """Accept an `<algo>` element whose attribute `format` has the value for this version."""
         return attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:

@@ -237,7 +237,7 @@ class _Block(NamedTuple):
 
 
 class _Rank(NamedTuple):
-    """One rank element, with its thread blocks in file order. `chunks`: size of each buffer in chunks."""
+    """A rank element of a document, with its thread blocks in file order. `chunks`: size of each buffer in chunks."""
 
     id: int
     chunks: tuple[int, int, int]

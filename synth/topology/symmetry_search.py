@@ -1,9 +1,9 @@
 """Searches for isomorphisms between networks, and for symmetries of networks without known symmetries.
 
-The method is that of McKay's nauty. A partition of the nodes into cells is refined until links do not distinguish any
-two nodes of a cell. Then one node of a cell with several nodes is individualized (gets its own cell), and so on. Two
-networks are searched in parallel (for symmetries, two copies of the same network): in the first, one node per cell is
-tried; in the second, all nodes of the corresponding cell. Cells and their order do not depend on node numbers.
+Uses the method of McKay's program nauty. A partition of the nodes into cells is refined until links do not distinguish
+any two nodes of a cell. Then one node of a cell with several nodes is individualized (gets its own cell), and so on.
+Two networks are searched in parallel (for symmetries, two copies of the same network): in the first, one node per cell
+is tried; in the second, all nodes of the corresponding cell. Cells and their order do not depend on node numbers.
 
 Symmetries that map rank 0 to each of its neighbours generate a group that maps it to every rank. To find all
 symmetries, the search starts with those that fix all individualized nodes but the last, then all but the last two, and

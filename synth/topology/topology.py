@@ -21,7 +21,7 @@ Column = NDArray[np.integer]
 
 
 class Link(NamedTuple):
-    """One directed link between node indices, with bandwidth in the topology's unit and latency in seconds."""
+    """A directed link between node indices, with bandwidth in the topology's unit and latency in seconds."""
 
     src: int
     dst: int
@@ -161,7 +161,7 @@ MAX_LINKS = 2**27
 
 @dataclass(frozen=True, slots=True)
 class SwitchAbility:
-    """What one switch can do with data that it receives, besides forwarding it.
+    """Abilities of a switch in addition to forwarding data.
 
     multicast:         whether it can send identical copies to several neighbours
     reduce:            whether it can add up data from several neighbours and forward the sum
@@ -213,7 +213,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Provenance:
-    """The assumptions behind a network that was read from a machine's file.
+    """The assumptions on which a network that was read from a machine's file relies.
 
     guessed:  pairs of node ids whose links have a guessed rate
     expected: the links at the rates that the machine's library expects (lower than physical rates); None if unknown

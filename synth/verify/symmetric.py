@@ -3,12 +3,11 @@
 Like `chorale.synth.verify.verify`, it is independent of the synthesizers.
 
 Stepped schedules: why checking rank 0 is enough. Every generator is an automorphism of the network, and together they
-map rank 0 to every rank. Symmetries preserve hop counts. So if rank 0 has all shards at distance k after step L(k),
-so does every rank, whichever symmetry maps the rows of rank 0 to it.
-A row that brings shard v over link w -> 0 in step t is therefore valid if L(hops from v to w) < t, because w has the
-shard by then; the same is true of its images at all other ranks. This condition is sufficient but not necessary: a
-correct schedule that treats shards at equal distances differently may be rejected here. To check such a schedule,
-expand it and use `verify`.
+map rank 0 to every rank. Symmetries preserve hop counts. So if rank 0 has all shards at distance k after step L(k), so
+does every rank, no matter which symmetry maps the rows of rank 0 to it. A row that brings shard v over link w -> 0 in
+step t is therefore valid if L(hops from v to w) < t, because w has the shard by then; the same is true of its images at
+all other ranks. This condition is sufficient but not necessary: a correct schedule that treats shards at equal
+distances differently may be rejected here. To check such a schedule, expand it and use `verify`.
 
 Trees: why checking the first root of each orbit is enough. The translations are automorphisms of the network. They form
 a group in which exactly one member maps the first rank of an orbit to any given rank of this orbit. In an allgather,

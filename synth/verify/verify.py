@@ -259,7 +259,7 @@ class Replay:
         )
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield the blocks from `row_blocks`, with actor numbers instead of node indices."""
+        """Yield the schedule's rows in blocks (see `row_blocks`), with actor numbers instead of node indices."""
         for start, rows in row_blocks(self.schedule, self.cells):
             if self.switches:
                 rows[1:3] = self.actor[rows[1:3]]

@@ -1,4 +1,4 @@
-"""The all-to-all problem of a network as a linear program for flows, reduced by merging equivalent sources and links.
+"""Formulates the all-to-all on a network as a linear program for flows, and merges equivalent sources and links.
 
 Source: the linear program of Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long
 version, appendix A.5, with flows added up by source. A flow from source s brings one unit from s to each of the other
@@ -298,7 +298,7 @@ def _orbits(
 
 
 def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return int64[links]: each link's image under a symmetry. Parallel links of one kind keep their order."""
+    """Return int64[links]: the link onto which a symmetry maps each link. Equal parallel links keep their order."""
     links = topology.links
     kinds = (links.latency_class, links.bandwidth_class)
     images = np.lexsort((*kinds, permutation[links.src], permutation[links.dst]))
@@ -364,7 +364,7 @@ def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.i
 def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
     """Return the matrix and the right-hand side of the constraints that every target receives its demand.
 
-    There is a row per class of equivalent (source, node) pairs: flow into the node minus flow out of it. The first node
+    There is a row per class of equivalent (source, node) pairs: flow into the node minus flow out of it. The first pair
     of a class represents it. A source has no row for itself.
     """
     small = reduction.small

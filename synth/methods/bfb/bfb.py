@@ -1,4 +1,4 @@
-"""Breadth-first broadcast (BFB): every shard spreads along shortest paths, and every step is optimally balanced.
+"""Makes breadth-first broadcasts (BFB): shards spread along shortest paths, and every step is optimally balanced.
 
 On vertex-transitive networks, only the transfers of rank 0 are computed; symmetries map them to all ranks. Source: Zhao
 et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 6.1, appendix A

@@ -55,7 +55,7 @@ _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralPairs:
-    """How many whole pairs of trees have their root at each rank, and how many trees each link carries.
+    """Numbers of trees: how many pairs have their root at each rank, and how many trees each link may carry.
 
     roots:          int64 per rank: pairs of trees rooted there
     gather, reduce: int64 per link: maximum number of out-trees and in-trees on the link

@@ -1,4 +1,4 @@
-"""Bandwidth-optimal tree schedules on any network, with or without switches (the method `forest`).
+"""Makes bandwidth-optimal tree schedules on any network, with or without switches (the method `forest`).
 
 Data streams down k trees per root, and the slowest link determines the time. The optimum follows from cuts and
 determines how many trees each link carries. Switches are removed without loss; then trees are packed into the resulting
@@ -190,7 +190,7 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
-    """Yield the optimum for the requested k or, without k, the results of `optima`.
+    """Yield the optimum for the requested number of trees k or, without k, the solutions of `optima`.
 
     With a warm start, only the optimum for its k is yielded if no other number of trees is faster.
     """

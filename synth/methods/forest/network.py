@@ -1,4 +1,4 @@
-"""The network into which trees are packed: integer capacities between nodes, and the number of trees at each root.
+"""Defines the network into which trees are packed: integer capacities, and the number of trees at each root.
 
 Also stores packed trees as arrays (thousands of trees over thousands of nodes), and compares packings.
 """

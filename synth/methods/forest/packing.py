@@ -1,4 +1,4 @@
-"""Optimal tree packing: spanning trees that use the full supply of every root within the capacity of every arc.
+"""Packs spanning trees that use the full supply of every root without exceeding the capacity of any arc.
 
 Trees are grown in batches that respect the known cuts. The oracle (a maximum-flow test of all cuts) then finds cuts
 that a batch violates, and the longest prefix of the batch that violates no cut is kept. If this fails repeatedly, a
@@ -8,10 +8,10 @@ that are kept always leave enough capacity for the remaining ones, so packing al
 
 Two kinds of low trees are tried first: trees from one hypercube node in closed form (`hypercube_trees`), and trees in
 layers of hop distance (`layered_trees`). If every node receives each tree from a neighbour one hop nearer to the root,
-the result is a tree of least height, whichever neighbours the nodes choose. So each node chooses independently, by
-solving a transport problem with few arcs and many roots. If nearer neighbours cannot carry everything, neighbours at
-the same distance may help, in a direction that is drawn at random for each root. If symmetries map node 0 to every
-node, they map its choice to all others.
+the result is a tree of least height, no matter which of these neighbours the nodes choose. So each node chooses
+independently, by solving a transport problem with few arcs and many roots. If nearer neighbours cannot carry
+everything, neighbours at the same distance may help, in a direction that is drawn at random for each root. If
+symmetries map node 0 to every node, they map its choice to all others.
 """
 
 from itertools import chain
@@ -80,7 +80,7 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """Over which arcs a node receives trees. In each row, trees `lo` to `hi` - 1 of `root` arrive over the arc `arc`.
+    """The arcs over which a node receives trees. Row i: trees `lo[i]` to `hi[i] - 1` of `root[i]` arrive over `arc[i]`.
 
     arc: -1 if no arc can carry these trees
     """
@@ -92,7 +92,7 @@ class InArcShares(NamedTuple):
 
 
 def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> InArcShares:
-    """Return the in-arc over which `node` receives each tree.
+    """Choose the incoming arc (in-arc) over which `node` receives each tree.
 
     Args:
         offsets: int64[nodes + 1]; node v has the in-arcs `offsets[v]` to `offsets[v + 1] - 1`.
@@ -203,8 +203,8 @@ class ArcTable(NamedTuple):
         tails, heads: int32 per arc, source and target.
         capacity: int64 per arc, before any tree.
         by_tail: arcs sorted by tail; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
-        plenty: int64 per node: number of arcs at the start of its row in `by_tail` that are not scarce but lead to
-            nodes that have scarce incoming arcs.
+        plenty: int64 per node: number of arcs, at the start of its row in `by_tail`, that are not scarce and lead to
+            nodes with scarce incoming arcs.
         scarce: flags of the arcs that have far less capacity than the best arc into the same node.
     """
 

@@ -79,7 +79,7 @@ class Splits(NamedTuple):
 
 
 def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
-    """Return the network with the capacities after `splits`, without tracking paths. O(arcs log arcs)."""
+    """Return the network with the capacities that remain after `splits`. Paths are not tracked. O(arcs log arcs)."""
     left = network.capacity.copy()
     np.subtract.at(left, splits.arcs, np.repeat(splits.amount, np.diff(splits.offsets)))
     src, dst = _ends(network, splits)

@@ -91,7 +91,7 @@ def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integer
     """Return the transfers of rank 0's k trees, or None if ranks differ or links would exceed `carried` trees.
 
     Rank 0 sends its data to all ranks of its box. Some of them send the data to the ranks with the same index in every
-    other box: to just as many as are needed so that links inside the box can bring the data to its other ranks. This
+    other box. As few as possible do so: links inside that box must be able to bring the data to its other ranks. This
     work is divided equally among the ranks that the data reach first. O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:

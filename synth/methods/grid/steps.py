@@ -178,7 +178,7 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class SendStep(NamedTuple):
-    """One step of a subcollective. Its messages are computed on demand.
+    """A step of a subcollective. Its messages are computed on demand.
 
     messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`; each pair occurs once
     sends:         returns (src, dst, shard), with a separate entry for each shard of these messages

@@ -31,7 +31,7 @@ PathOf = Callable[[int, int], tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """One possible routing of a commodity (the data of a root or source): transfers between the members of a group.
+    """A possible routing of a commodity (the data of a root or source): transfers between the members of a group.
 
     depth:   step in which the transfer takes place
     reduces: whether the receiver adds the data to its own
@@ -215,7 +215,7 @@ def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fracti
 
 @lru_cache(maxsize=256)
 def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
-    """Return int64[boxes, positions]: member indices, or an empty array if members' positions differ between boxes."""
+    """Arrange the group's members as int64[boxes, positions in the box]; empty if positions differ between boxes."""
     ranks = list(group.ranks)
     order, boxes = np.lexsort((fabric.place[ranks], fabric.box[ranks])), len(np.unique(fabric.box[ranks]))
     grid = order[: len(order) // boxes * boxes].reshape(boxes, -1)

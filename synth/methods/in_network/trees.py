@@ -43,7 +43,7 @@ def mates_of(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
-    """Return `topology` with each link's bandwidth reduced to that of its opposite link, if that is smaller.
+    """Return `topology` with the bandwidths of opposite links made equal, by reducing the larger one.
 
     Returns None if a link has no opposite link. Links keep their ids, and trees that fit into the result also fit into
     `topology`.

@@ -479,7 +479,7 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return edges to the relays that do not receive the data in `star` anyway. One edge may serve several boxes."""
+    """Return edges to those relays that do not already receive the data in `star`. One edge may serve several boxes."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]

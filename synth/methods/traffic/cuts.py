@@ -65,7 +65,7 @@ def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]
 
 
 def cuts_of_amounts(topology: Topology, sent: NDArray[np.int64]) -> list[Cut]:
-    """Return the cuts around each rank and each box for `sent`, int64[ranks, ranks] with a diagonal of zeros."""
+    """Return the cuts around each rank and each box, with their times for the amounts `sent` (zero on the diagonal)."""
     cuts = []
     source, target = np.nonzero(sent)
     for group, regions in regions_of(topology):
@@ -79,7 +79,7 @@ def cuts_of_amounts(topology: Topology, sent: NDArray[np.int64]) -> list[Cut]:
 
 
 def cuts_of_tokens(topology: Topology, routing: TokenRouting) -> list[Cut]:
-    """Return the cuts around each rank and each box. A token crosses a cut once for all its targets behind the cut."""
+    """Return the cuts around each rank and each box. A token crosses a cut only once, even with several targets."""
     shard, cuts = routing.shard, []
     for group, regions in regions_of(topology):
         home, there = group[routing.source], group[routing.targets]

@@ -97,7 +97,7 @@ class RailFabric:
         amount: Amounts,
         inside: Amounts | None = None,
     ) -> RailLoads:
-        """Return the loads if data take the paths that `Pieces` describes. `inside`: additional loads of lanes."""
+        """Return the loads of lanes and NICs from data on the paths of `Pieces`. `inside`: further loads of lanes."""
         ranks, places = len(self.place), self.members.shape[1]
         lanes = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         loads = RailLoads(self.place, lanes, *np.zeros((2, ranks), dtype=np.int64))
@@ -125,7 +125,7 @@ class RailFabric:
         return max(times, default=Fraction(0))
 
     def _longest(self, amounts: Amounts, classes: Classes) -> tuple[Fraction, int]:
-        """Return (largest quotient of amount and bandwidth, computed exactly; index of its entry)."""
+        """Return (largest amount / bandwidth, computed exactly; index of this entry)."""
         best, chosen = Fraction(0), -1
         for width, entries in classes:
             entry = int(entries[amounts[entries].argmax()])
@@ -360,7 +360,7 @@ RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class ShortestPaths:
-    """One shortest path from every rank to every node; its last link is the first in-link that starts one hop nearer.
+    """A shortest path from every rank to every node. Its last link is the first link into the node from one hop nearer.
 
     hops:    float64[ranks, nodes]
     parents: int64[ranks, nodes], each path's last link, -1 at its source

@@ -52,7 +52,7 @@ class TokenBatch(NamedTuple):
     experts:   int[tokens, k], each token's experts; -1 for none
     sources:   int[tokens], the rank that has each token
     placement: int[experts, replicas], each expert's ranks, -1 for none. A token goes to the replica on its own rank,
-               otherwise to a replica on a rank that it visits anyway, otherwise to each replica in turn.
+               otherwise to a replica on a rank that it visits for another expert, otherwise to each replica in turn.
     """
 
     name: str

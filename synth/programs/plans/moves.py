@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One movement of data: everything that is read is added up, and the sum is stored in every place that is written.
+    """A movement of data: everything that is read is added up, and the sum is stored in every place that is written.
 
     reads, writes:   plain data that is read and written
     takes, packets:  packets that are read and written
@@ -63,7 +63,7 @@ def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Which part of a pipeline is executed: part `number` of `parts`."""
+    """A part of a pipeline: part `number` of `parts`."""
 
     number: int = 0
     parts: int = 1

@@ -28,7 +28,7 @@ Kind = Literal["memory", "port", "switch"]
 
 
 class Action(StrEnum):
-    """What an operation does, with the names that the executor uses. Packets are always in scratch memory."""
+    """Kinds of operations, with the names that the executor uses. Packets are always in scratch memory."""
 
     NOP = "nop"  # all threads of the block wait for each other
     BARRIER = "barrier"  # all threads of several of the rank's blocks wait for each other
@@ -104,7 +104,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. `channels` are numbered within the block, `semaphores` within the rank.
+    """An operation of a block. `channels` are numbered within the block, `semaphores` within the rank.
 
     kind:     kind of the operation's channels and remote operands
     part:     (index, count) if `count` blocks of a group share the operation equally and this block does part `index`

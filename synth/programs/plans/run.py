@@ -239,7 +239,7 @@ class PlanRun:
         return None
 
     def _doer(self, number: int, step: Step, move: Move) -> int:
-        """Return the clock component that moves the data: the block, or a port's proxy."""
+        """Return which component of the clocks moves the data: the block's, or that of a port's proxy."""
         if move.port is None:
             return number
         if move.takes and move.waits:

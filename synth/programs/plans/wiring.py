@@ -145,7 +145,7 @@ def message_order(
 
 
 class Carrier(Enum):
-    """Who moves a message: the sender's threads, the receiver's threads, or one of the sender's ports."""
+    """Component that moves a message: the sender's threads, the receiver's threads, or one of the sender's ports."""
 
     SENDER = "put"
     RECEIVER = "get"
@@ -154,7 +154,7 @@ class Carrier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How the message from the instruction `send` to the instruction `receive` is delivered.
+    """The way in which the message from the instruction `send` to the instruction `receive` is delivered.
 
     arrives: memory at the receiver to which the message is written or, if the receiver reads, where it stores the data
     source:  memory at the sender from which the message is read
@@ -172,7 +172,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """How all messages are delivered, by send instruction and by receive instruction.
+    """The deliveries of all messages, by send instruction and by receive instruction.
 
     scratch_chunks: number of scratch chunks of each rank
     """

@@ -1,1 +1,1 @@
-"""Database of base graphs: small networks from which larger ones are built. Tests check the claims stored with them."""
+"""Contains the database of base graphs, small networks from which larger ones are built. Tests check its claims."""

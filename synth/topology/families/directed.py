@@ -1,4 +1,4 @@
-"""Families with one-way links: Kautz, generalized Kautz and de Bruijn graphs, Cayley digraphs, directed circulants."""
+"""Builds networks with one-way links: (generalized) Kautz and de Bruijn graphs, Cayley digraphs, circulants."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The fifteen distance-regular graphs of degree 4 that are used as bases for direct-connect networks.
+"""Builds the fifteen distance-regular graphs of degree 4 that are used as bases for direct-connect networks.
 
 Most are built from geometries of points and lines, given as bool[points, lines]: whether the point is on the line.
 """

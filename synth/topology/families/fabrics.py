@@ -1,4 +1,4 @@
-"""Switched networks: a single switch, fat trees, dragonflies, and GPU boxes joined by their NICs.
+"""Builds switched networks: a single switch, fat trees, dragonflies, and GPU boxes joined by their NICs.
 
 The boxes have an NVSwitch (DGX A100 to B200, NVL72, rail-optimised Clos networks), or their GPUs are linked directly to
 each other (AMD MI250, MI300X, MI355X).

@@ -1,4 +1,4 @@
-"""Rings, circulants, double binary trees, and grids: tori, meshes, hypercubes, complete graphs, HammingMesh."""
+"""Builds rings, circulants, double binary trees, and grids: tori, meshes, hypercubes, complete graphs, HammingMesh."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -84,7 +84,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine, or several whose GPUs share NVSwitches. GPUs are in rank order, NICs in numerical order.
+    """A machine, or several machines whose GPUs share NVSwitches. GPUs are in rank order, NICs in numerical order.
 
     positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
     nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
@@ -129,7 +129,7 @@ class Machine:
 
 
 def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
-    """Return how many GPUs of a rack share NVSwitches if `gpus` are one tray of such a rack (Grace CPUs), otherwise 0.
+    """Return how many GPUs share NVSwitches in the rack to which a tray with `gpus` belongs; 0 if it is no such rack.
 
     capability: compute capability of the newest GPU, times ten
     hosts:      number of hosts that `gpus` belong to
@@ -149,7 +149,7 @@ def shared_gpus(gpus: Iterable[Gpu]) -> Iterable[Assumption]:
 
 @dataclass(frozen=True, slots=True)
 class BoxNetwork:
-    """How many boxes there are, and the network that joins them.
+    """The number of boxes, and the kind of network that joins them.
 
     nic:          bandwidth of each NIC in GB/s; None means the rates in the file
     rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to one per rail if

@@ -1,4 +1,4 @@
-"""Knows link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
+"""Lists link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
 
 A bound must use the physical rate. The libraries expect lower rates, which account for protocol overhead. Sources:
 vendors' data sheets, the PCI Express standard (after its line code), and `src/graph/topo.h` in NCCL 2.29 and RCCL.
