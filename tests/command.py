@@ -26,16 +26,17 @@ class Finished:
         return json.loads(self.stdout)
 
 
-def chorale(capsys: pytest.CaptureFixture[str], *arguments: object) -> Finished:
-    """Run `chorale` with `arguments`."""
+def chorale(capsys: pytest.CaptureFixture[str], *arguments: object, code: int | None = None) -> Finished:
+    """Run `chorale` with `arguments`; its exit code must be `code` if one is given."""
     capsys.readouterr()
-    code = 0
+    found = 0
     try:
         main([str(argument) for argument in arguments])
     except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        found = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     captured = capsys.readouterr()
-    return Finished(code, captured.out, captured.err)
+    assert code in (None, found), f"{found}: {captured.out[-2000:]}{captured.err[-3000:]}"
+    return Finished(found, captured.out, captured.err)
 
 
 def python(

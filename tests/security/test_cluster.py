@@ -16,7 +16,6 @@ import pytest
 from chorale.runners.ray import cluster as private_cluster
 from chorale.runners.ray.watch import INSECURE_VARIABLE, require_authentication
 from chorale.synth.errors import InvalidInput
-from tests.security.conftest import OtherUser
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -40,40 +39,28 @@ def launched() -> Iterator[dict[str, Any]]:
     shutil.rmtree(folder)
 
 
-def test_the_token_is_for_its_user_alone(launched: dict[str, Any]) -> None:
+def test_a_local_cluster_is_for_its_user_alone_and_may_be_joined_with_its_token(launched, monkeypatch):
     token = Path(launched["token"])
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert len(token.read_text()) >= 32
-
-
-def test_other_users_do_not_read_the_token(launched: dict[str, Any], as_other_user: OtherUser) -> None:
-    stolen = as_other_user(f"cat {launched['token']}")
-    assert (stolen.returncode != 0, stolen.stdout) == (True, "")
-
-
-def test_the_session_lies_in_a_folder_of_its_user(launched: dict[str, Any]) -> None:
     session = Path(launched["session"])
     modes = [stat.S_IMODE(folder.stat().st_mode) for folder in session.parents if folder.stat().st_uid == os.geteuid()]
     assert 0o700 in modes
     assert len(os.fsencode(session / "sockets" / "plasma_store")) <= 107
+    assert len(launched["ports"]) >= 5  # GCS, raylet, agents, driver, worker
+    assert all(launched["ports"].values())
+    monkeypatch.delenv(INSECURE_VARIABLE)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", launched["token"])
+    require_authentication(launched["address"])
 
 
-def test_other_users_do_not_enter_the_session(launched: dict[str, Any], as_other_user: OtherUser) -> None:
+def test_other_users_neither_read_the_token_nor_enter_the_session(launched, as_other_user):
+    stolen = as_other_user(f"cat {launched['token']}")
+    assert (stolen.returncode != 0, stolen.stdout) == (True, "")
     session = launched["session"]
     assert as_other_user(f"mv {session}/sockets/raylet {session}/sockets/gone").returncode != 0
     assert as_other_user(f"touch {session}/planted").returncode != 0
     assert Path(session, "sockets", "raylet").exists()
-
-
-def test_every_port_of_a_local_cluster_is_on_loopback(launched: dict[str, Any]) -> None:
-    assert len(launched["ports"]) >= 5  # GCS, raylet, agents, driver, worker
-    assert all(launched["ports"].values())
-
-
-def test_a_cluster_with_a_token_may_be_joined(launched: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(INSECURE_VARIABLE)
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", launched["token"])
-    require_authentication(launched["address"])
 
 
 @pytest.mark.ray

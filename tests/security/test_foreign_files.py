@@ -180,7 +180,7 @@ def test_processes_import_nothing_from_the_working_folder(tmp_path: Path, where:
     assert not (tmp_path / "shared" / "ran").exists()
 
 
-def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
+def test_an_empty_secret_is_refused_and_one_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     """As a full disk left it; then an empty password was accepted."""
     home = Home(tmp_path)
     (tmp_path / "ui-password").touch(mode=0o600)
@@ -192,13 +192,11 @@ def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
             password_file(home)
     (tmp_path / "ui-password").unlink()
     assert len(read_secret(password_file(home))) >= 32
+    (tmp_path / "ui-password").unlink()
 
-
-def test_a_secret_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full_disk(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    home = Home(tmp_path)
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(Unavailable, match="No space left"):
         password_file(home)

@@ -95,29 +95,17 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     shutil.rmtree(traces.temporary)
 
 
-def test_no_output_has_a_secret(traces: Traces) -> None:
+def test_no_output_file_log_or_process_has_a_secret(traces: Traces) -> None:
     assert all(CANARY not in output for output in traces.outputs)
     assert any(f"http://user:***@{NOWHERE}" in output for output in traces.outputs)
-
-
-def test_no_file_has_a_secret(traces: Traces) -> None:
     files = [path for path in traces.home.rglob("*") if path.is_file()]
     assert any(path.name == "trials.jsonl" for path in files)
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
-
-
-def test_no_log_of_ray_has_a_secret(traces: Traces) -> None:
     logs = [path for path in traces.temporary.rglob("*") if path.is_file()]
     assert any("raylet" in path.name for path in logs)
     assert [path for path in logs if CANARY.encode() in path.read_bytes()] == []
-
-
-def test_no_process_shows_a_secret(traces: Traces) -> None:
     assert any(b"--dry-run" in words for words in traces.arguments.values())
     assert [words for words in traces.arguments.values() if CANARY.encode() in words] == []
-
-
-def test_a_data_folder_is_for_its_user_alone(traces: Traces) -> None:
     paths = [traces.home, *traces.home.rglob("*")]
     assert len(paths) > 10
     assert {str(path): oct(path.stat().st_mode) for path in paths if path.stat().st_mode & 0o077} == {}
@@ -160,12 +148,17 @@ def test_addresses_are_shown_without_their_secrets(text: str, shown: str) -> Non
     assert redacted(shown) == shown
 
 
-def test_errors_hold_no_secrets() -> None:
+def test_errors_hold_no_secrets(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"\*\*\*") as caught:
         parse_campaign(CAMPAIGN, ["tracking.mlflow_uri=[http://u:p@h]"])
     assert "u:p" not in f"{caught.value}{caught.value.args}"
     error = Unavailable("a rule", ValueError("http://u:p@h"), "see http://u:p@h")
     assert "u:p" not in f"{error}{error!r}{error.args}"
+    with pytest.raises(Unavailable) as caught:
+        open_storage(f"postgresql://u:{CANARY}@{NOWHERE}/d", tmp_path / "journal")
+    with pytest.raises(Unavailable, match="CHORALE_STORAGE"):
+        open_storage("postgresql://u:***@h/d", tmp_path / "journal")
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_campaign_shows_its_addresses_without_passwords_and_connects_with_them() -> None:
@@ -182,26 +175,15 @@ def test_a_campaign_shows_its_addresses_without_passwords_and_connects_with_them
     assert schema["properties"]["storage"]["anyOf"][0]["type"] == "string"
 
 
-def test_journals_of_earlier_versions_are_read_without_their_passwords() -> None:
+def test_journals_are_read_without_passwords_which_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     launch = Launch("id", 1, {}, {"tracking": {"mlflow_uri": "http://u:p@h"}, "storage": None}, 0.0)
     line = launch_codec.dump_json(launch)
     assert launch_codec.validate_json(line.replace(b"***", b"p")).campaign["tracking"]["mlflow_uri"] == "http://u:***@h"
-
-
-def test_a_stored_address_gets_its_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:p@h")
     assert with_password("http://u:***@h", "MLFLOW_TRACKING_URI") == "http://u:p@h"
     assert with_password("http://v@w:5000", "MLFLOW_TRACKING_URI") == "http://v@w:5000"
     with pytest.raises(Unavailable, match="the password of"):
         with_password("http://u:***@other", "MLFLOW_TRACKING_URI")
-
-
-def test_a_storage_that_is_not_reached_is_named_without_its_password(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable) as caught:
-        open_storage(f"postgresql://u:{CANARY}@{NOWHERE}/d", tmp_path / "journal")
-    with pytest.raises(Unavailable, match="CHORALE_STORAGE"):
-        open_storage("postgresql://u:***@h/d", tmp_path / "journal")
-    assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 def test_credentials_are_split_from_addresses() -> None:

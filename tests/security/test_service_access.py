@@ -46,7 +46,7 @@ def test_a_local_user_without_a_token_starts_nothing_and_reads_nothing(tmp_path:
         assert service.client.get("/").status_code == 200  # the page, which asks for a token
 
 
-def test_the_token_of_this_machine_is_made_once_for_its_owner_only(tmp_path: Path):
+def test_the_token_of_this_machine_is_for_its_owner_only_and_no_key_to_a_service_for_others(tmp_path: Path, capsys):
     home = Home(tmp_path)
     home.create(home.service)
     old = os.umask(0)
@@ -58,6 +58,10 @@ def test_the_token_of_this_machine_is_made_once_for_its_owner_only(tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert local_token(home) == token
     assert len(token) > 40
+    chorale(capsys, "token", "create", "alice", "--tokens", str(token_file(home)))
+    access = load_access(None, "0.0.0.0", home, lambda: 0.0)
+    with pytest.raises(Exception, match="a request must have a valid token"):
+        access.caller(f"Bearer {token}")
     path.chmod(0o644)
     with pytest.raises(InvalidInput, match=r"others may read the secret file|owner only"):
         local_token(home)
@@ -66,18 +70,6 @@ def test_the_token_of_this_machine_is_made_once_for_its_owner_only(tmp_path: Pat
     (tmp_path / "planted").write_text("chorale-known")
     with pytest.raises(InvalidInput, match=r"others may read the secret file|owner only"):
         local_token(home)
-
-
-def test_the_token_of_this_machine_is_no_key_to_a_service_for_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    home = Home(tmp_path)
-    home.create(home.service)
-    token = local_token(home)
-    chorale(capsys, "token", "create", "alice", "--tokens", str(token_file(home)))
-    access = load_access(None, "0.0.0.0", home, lambda: 0.0)
-    with pytest.raises(Exception, match="a request must have a valid token"):
-        access.caller(f"Bearer {token}")
 
 
 def test_roles_may_do_what_their_names_say(tmp_path: Path):
@@ -219,19 +211,13 @@ def test_the_command_line_starts_no_launch_that_a_token_could_see(tmp_path: Path
         _require_free_name(service.home, "another")
 
 
-@pytest.mark.parametrize("name", ["//etc", "/tmp", "..", "a/../b", "", "x" * 65, "a\nb"])
-def test_names_lead_to_no_other_folder_by_any_route(tmp_path: Path, name: str):
-    with pytest.raises(InvalidInput, match="the name of a campaign"):
-        launch_folders(Home(tmp_path), name)
-
-
-def test_events_of_a_campaign_elsewhere_are_refused(tmp_path: Path):
+def test_names_and_events_lead_to_no_other_folder(tmp_path: Path):
+    for name in ("//etc", "/tmp", "..", "a/../b", "", "x" * 65, "a\nb"):
+        with pytest.raises(InvalidInput, match="the name of a campaign"):
+            launch_folders(Home(tmp_path), name)
     (tmp_path / "elsewhere" / "campaigns" / "theirs" / "1").mkdir(parents=True)
+    caller = Caller("root", 1, None, CallerRole.ADMINISTRATOR)
     with attacked(tmp_path / "served") as service:
         state = service.client.app.state  # type: ignore[attr-defined]
         with pytest.raises(InvalidInput, match="the name of a campaign"):
-            _topic(
-                f"campaign/{tmp_path}/elsewhere/campaigns/theirs",
-                Caller("root", 1, None, CallerRole.ADMINISTRATOR),
-                state,
-            ).look()
+            _topic(f"campaign/{tmp_path}/elsewhere/campaigns/theirs", caller, state).look()

@@ -15,9 +15,7 @@ from tests.links import topology_document
 
 
 def test_json(capsys):
-    done = chorale(capsys, "bound", "a100:4", "--collective", "allgather", "--json")
-    assert done.code == 0
-    document = done.document
+    document = chorale(capsys, "bound", "a100:4", "--collective", "allgather", "--json", code=0).document
     assert document["time_per_byte"] == "3/800"
     assert document["algbw"] == pytest.approx(800 / 3)
     assert document["bottleneck_cut"] == [*(f"0.{gpu}" for gpu in range(8)), "nvswitch:0"]
@@ -125,6 +123,5 @@ def test_tables_of_jobs_refuse_programs_of_switches_(capsys, tmp_path):
     schedule, program = tmp_path / "star.parquet", tmp_path / "star.xml"
     chorale(capsys, "synth", "able(switch:4,1)", "--collective", "allreduce", "--in-network", "-o", schedule)
     chorale(capsys, "lower", schedule, "--target", "oneccl-xml", "-o", program)
-    done = chorale(capsys, "table", "write", program, "--sizes", "4KiB:1MiB", "-o", tmp_path / "star.table")
-    assert done.code == 2
+    done = chorale(capsys, "table", "write", program, "--sizes", "4KiB:1MiB", "-o", tmp_path / "star.table", code=2)
     assert "the program needs switches that add, which jobs lack" in done.stderr

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import pytest
 
 import chorale as ch
-from chorale.synth.errors import Unavailable
 from chorale.synth.lazy_modules import EXTRAS, missing_extra
 from chorale.tuner.cli import fabric, options
 from chorale.tuner.cli.main import COMMANDS, command_line, load_command, main
@@ -24,6 +23,7 @@ from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.reports.tables import WordConsole
 from tests.campaigns import small_campaign
 from tests.command import chorale
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[4]
 HEAVY = {"numpy", "scipy", "networkx", "ray", "mlflow", "optuna", "matplotlib", "pyarrow", "pydantic", "rich"}
@@ -127,9 +127,7 @@ def test_every_command_is_listed_and_finds_its_help(capsys):
     assert list(command_line().commands) == list(COMMANDS)
     assert chorale(capsys, "synth", "ring", "ring:4", "--help").stdout.startswith("Usage: chorale synth [OPTIONS]")
     assert chorale(capsys, "topology", "nonsense", "--help").code == 2
-    finished = chorale(capsys, "topolgy")
-    assert finished.code == 2
-    assert "Did you mean 'topology'" in " ".join(finished.stderr.split())
+    assert "Did you mean 'topology'" in " ".join(chorale(capsys, "topolgy", code=2).stderr.split())
 
 
 @pytest.fixture
@@ -188,32 +186,25 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
     return shown
 
 
-def test_the_stage_that_has_begun_is_shown(terminal):
+def test_the_stage_that_has_begun_is_shown_where_there_is_a_terminal(terminal, capsys, monkeypatch):
     with options.stage_display("oneccl-xml, 8 ranks") as observe:
         for stage in ("lowering", "check"):
             with observe(stage):
-                until = time.monotonic() + 10
-                while f"oneccl-xml, 8 ranks: {stage}" not in terminal.getvalue() and time.monotonic() < until:
-                    time.sleep(0.01)
-            assert f"oneccl-xml, 8 ranks: {stage}" in terminal.getvalue()
-
-
-def test_no_stage_is_shown_where_there_is_no_terminal(capsys):
+                until(lambda stage=stage: f"oneccl-xml, 8 ranks: {stage}" in terminal.getvalue(), 10)
+    monkeypatch.undo()
     with options.stage_display("oneccl-xml, 8 ranks") as observe, observe("lowering"):
         pass
     assert capsys.readouterr() == ("", "")
 
 
 def test_other_missing_modules_are_no_extras():
+    extras = {"ray": "tune", "mlflow.tracking": "tune", "limits.storage": "serve"}
+    for name, extra in extras.items():
+        missing = missing_extra(ModuleNotFoundError("no", name=name))
+        assert missing.way_out == f"run: pip install 'chorale-collectives[{extra}]'"
     assert missing_extra(ModuleNotFoundError("no", name="psycopg")) is None
-    assert (
-        missing_extra(ModuleNotFoundError("no", name="ray")).way_out == "run: pip install 'chorale-collectives[tune]'"
-    )
-    assert missing_extra(ModuleNotFoundError("no", name="mlflow.tracking")).way_out.endswith("[tune]'")
-    assert missing_extra(ModuleNotFoundError("no", name="limits.storage")).way_out.endswith("[serve]'")
     with pytest.raises(AttributeError):
         ch.nothing  # noqa: B018
-    assert issubclass(Unavailable, Exception)
 
 
 def test_the_extras_of_the_project_bring_these_modules():
@@ -299,17 +290,15 @@ def test_budgets_end_within_the_job():
     assert budget_within(small_campaign(budget={"minutes": 1}), 3600, goes_on=False).budget.minutes == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "gone", "text"),
-    [
+def test_down_without_a_name_says_that_it_removed_all_fabrics(capsys, monkeypatch):
+    taken = list[str]()
+    monkeypatch.setattr(fabric, "fabrics", lambda: [SimpleNamespace(name=each) for each in ("default", "torus")])
+    monkeypatch.setattr(fabric, "take_down", lambda each: taken.append(each.name))
+    for name, gone, text in (
         ([], ["default", "torus"], "down: default, torus (all of this user's; `chorale fabric down default` removes"),
         (["torus"], ["torus"], "down: torus"),
         (["absent"], [], "no fabric absent is up, only default, torus"),
-    ],
-)
-def test_down_without_a_name_says_that_it_removed_all_fabrics(name, gone, text, capsys, monkeypatch):
-    monkeypatch.setattr(fabric, "fabrics", lambda: [SimpleNamespace(name=each) for each in ("default", "torus")])
-    taken = []
-    monkeypatch.setattr(fabric, "take_down", lambda each: taken.append(each.name))
-    assert text in chorale(capsys, "fabric", "down", *name).stdout.replace("\n", " ")
-    assert taken == gone
+    ):
+        taken.clear()
+        assert text in chorale(capsys, "fabric", "down", *name).stdout.replace("\n", " ")
+        assert taken == gone

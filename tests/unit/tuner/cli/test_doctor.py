@@ -26,8 +26,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_ready_machine(capsys, tmp_path):
-    done = chorale(capsys, "doctor", "--json")
-    assert done.code == 0
+    done = chorale(capsys, "doctor", "--json", code=0)
     assert done.document["ready"] is True
     found = checks(done.document)
     assert {"python", "ray", "mlflow", "g++", "user namespaces", "fabrics", "data folder"} <= set(found)
@@ -43,8 +42,7 @@ def test_a_ready_machine(capsys, tmp_path):
 
 def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = chorale(capsys, "doctor", "--json")
-    assert done.code == 0
+    done = chorale(capsys, "doctor", "--json", code=0)
     for name in ("g++", "ip", "gpus", "gpu launcher", "nccl-tests", "user namespaces", "fabrics"):
         check = checks(done.document)[name]
         assert not check["ok"]
@@ -60,9 +58,7 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
 def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
     """A campaign cannot run on a cluster that is not there; it can without MLflow, which hears of it later."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
-    done = chorale(capsys, "doctor", "--json")
-    assert done.code == 0
-    mlflow = parts(done.document)["mlflow"]
+    mlflow = parts(chorale(capsys, "doctor", "--json", code=0).document)["mlflow"]
     assert (mlflow["usable"], mlflow["mend"]) == (False, "unset MLFLOW_TRACKING_URI")
     monkeypatch.setenv("RAY_ADDRESS", NOWHERE.removeprefix("http://"))
     done = chorale(capsys, "doctor", "--json")
@@ -75,9 +71,7 @@ def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkey
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
     monkeypatch.setenv("CHORALE_HOME", str(blocker / "data"))
-    done = chorale(capsys, "doctor", "--json")
-    assert done.code == 3
-    assert not checks(done.document)["data folder"]["ok"]
+    assert not checks(chorale(capsys, "doctor", "--json", code=3).document)["data folder"]["ok"]
     assert chorale(capsys, "doctor").code == 3
 
 

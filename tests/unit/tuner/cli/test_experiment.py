@@ -25,8 +25,7 @@ def test_the_list_and_an_experiment_as_json_and_table(capsys):
     assert document["holds"] is True
     assert len(document["rows"]) == 8
     assert document["seconds"] > 0
-    done = chorale(capsys, "experiment", "direct-connect-table-5")
-    assert done.code == 0
+    done = chorale(capsys, "experiment", "direct-connect-table-5", code=0)
     assert "C(12,{2,3})" in done.stdout
     assert done.stderr.endswith(" s\n")
 
@@ -71,7 +70,6 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
         return [{**first, "holds": False, "reason": "spoiled"}, *others]
 
     monkeypatch.setattr(run, "load", lambda _name: dataclasses.replace(real, conclude=spoiled))
-    done = chorale(capsys, "experiment", "direct-connect-table-5", "--json")
-    assert done.code == 1
+    done = chorale(capsys, "experiment", "direct-connect-table-5", "--json", code=1)
     assert done.document["holds"] is False
     assert "some rows are not as published or claimed: 5 nodes, complete:5: spoiled" in done.stderr

@@ -12,8 +12,7 @@ WORKLOAD = ("--alpha-us", 10, "--size", "1M", "--bandwidth-gbps", 100)
 
 
 def test_the_document_of_the_contract(capsys):
-    done = chorale(capsys, "find", "--nodes", 64, "--degree", 4, "--search", 0, *WORKLOAD, "--json")
-    assert done.code == 0
+    done = chorale(capsys, "find", "--nodes", 64, "--degree", 4, "--search", 0, *WORKLOAD, "--json", code=0)
     document = done.document
     assert (document["nodes"], document["degree"], document["bidirectional"]) == (64, 4, False)
     assert document["bound"] == {"steps": 3, "bandwidth_factor": "63/64"}
@@ -29,7 +28,7 @@ def test_the_document_of_the_contract(capsys):
     assert sum(v for v in document["stages"].values()) == pytest.approx(document["seconds"])
 
 
-def test_a_range_of_sizes(capsys):
+def test_more_seeds_find_no_worse_networks_and_ranges_of_sizes_are_told(capsys):
     document = chorale(capsys, "find", "-n", "3:20", "-d", 4, *WORKLOAD, "--json").document
     assert [size["nodes"] for size in document["sizes"]] == list(range(5, 21))
     for size in document["sizes"]:
@@ -38,9 +37,6 @@ def test_a_range_of_sizes(capsys):
     two_way = chorale(capsys, "find", "-n", "4:9", "-d", 3, "--bidirectional", "--json").document
     assert [size["nodes"] for size in two_way["sizes"]] == [4, 6, 8]
     assert "circulant" in chorale(capsys, "find", "-n", "310:311", "-d", 4).stdout
-
-
-def test_more_seeds_find_no_worse_networks(capsys):
     few, more = (chorale(capsys, "find", "-n", 36, "-d", 4, "--json", "--search", seeds).document for seeds in (3, 20))
     assert few["frontier"][0]["steps"] >= more["frontier"][0]["steps"]
 
@@ -49,8 +45,7 @@ def test_a_plot(capsys, tmp_path):
     for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
         file, again = tmp_path / f"frontier{suffix}", tmp_path / f"again{suffix}"
         for path in (file, again):
-            done = chorale(capsys, "find", "-n", 16, "-d", 4, "--search", 0, "--plot", path)
-            assert done.code == 0
+            done = chorale(capsys, "find", "-n", 16, "-d", 4, "--search", 0, "--plot", path, code=0)
             assert f"{path.name}: picture of the Pareto frontier" in " ".join(done.stdout.split())
         assert file.read_bytes().startswith(begin)
         assert file.read_bytes() == again.read_bytes()

@@ -75,8 +75,7 @@ def test_crowded_ranks_on_loopback_are_told_what_paces_links(schedule, capsys, m
 
 
 def test_a_reference_gives_ratios_and_its_own_results(schedule, capsys):
-    synthesized = chorale(capsys, "synth", "ring", "torus:2x2", "--collective", "allreduce", "-o", "ring.json")
-    assert synthesized.code == 0
+    chorale(capsys, "synth", "ring", "torus:2x2", "--collective", "allreduce", "-o", "ring.json", code=0)
     options = ("--reference", "ring.json", "--repeats", 6, "--json")
     document = chorale(capsys, "run", schedule, *SIMULATED, "1M", *options).document
     (row,) = document["results"]
@@ -137,8 +136,7 @@ def test_a_failure_is_an_exit_code_a_line_and_a_document(schedule, capsys, monke
         return replace(failure, message=f"{failure.message} after {request.repeats} rounds")
 
     monkeypatch.setattr(SimulatedRunner, "submit", submit)
-    done = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--json")
-    assert done.code == code
+    done = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--json", code=code)
     assert done.stderr == f"chorale: {kind}: rank 2 is on fire after 5 rounds\n"
     assert done.document == {
         "runner": "simulated",
@@ -155,8 +153,7 @@ def test_a_failure_is_an_exit_code_a_line_and_a_document(schedule, capsys, monke
 
 def test_a_machine_without_a_launcher_for_gpus_is_named(schedule, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = chorale(capsys, "run", schedule, "--runner", "msccl", "--sizes", "1M", "--set", "launcher=srun")
-    assert done.code == 3
+    done = chorale(capsys, "run", schedule, "--runner", "msccl", "--sizes", "1M", "--set", "launcher=srun", code=3)
     assert "there is no srun here; run on a node of a GPU cluster" in done.stderr
 
 

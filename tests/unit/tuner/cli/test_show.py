@@ -25,7 +25,7 @@ def test_a_schedule_of_trees(capsys, files):
         assert way["edges"][0]["path"][0] == "0.3"
 
 
-def test_a_program_needs_no_spec_if_it_names_its_network(capsys, files):
+def test_a_program_needs_no_spec_if_it_names_its_network_and_a_wrong_one_is_not_shown(capsys, files):
     _, program = files()
     done = chorale(capsys, "show", program, "--size", "8MiB", "--hop-us", 0, "--link-latency-us", 0, "--json")
     document = done.document
@@ -39,6 +39,9 @@ def test_a_program_needs_no_spec_if_it_names_its_network(capsys, files):
     assert [row["rank"] for row in document["timeline"]] == list(range(8))
     assert [row["bytes"] for row in document["timeline"]] == pytest.approx([7 / 4 * 2**23] * 8)
     assert sum(row["messages"] for row in document["timeline"]) == document["messages"]
+    _, program = files()
+    program.write_text(program.read_text().replace('type="rrc"', 'type="r"', 1))
+    assert "chorale lift" in chorale(capsys, "show", program, code=1).stderr
 
 
 def test_rates_are_options(capsys, files):
@@ -51,7 +54,7 @@ def test_rates_are_options(capsys, files):
     assert slow["time_us"] > plain.document["time_us"] + 2000
 
 
-def test_pictures_repeat(capsys, tmp_path, files):
+def test_pictures_repeat_and_many_sending_blocks_become_rows(capsys, tmp_path, files):
     words = (b"data of rank 0", b"all links equally loaded"), (b"rank 3", b"part of the time in use")
     for path, said in zip(files("forest", "ring:4", "allreduce", "oneccl-xml"), words, strict=True):
         for name in ("one", "two"):
@@ -59,9 +62,6 @@ def test_pictures_repeat(capsys, tmp_path, files):
         drawn = (tmp_path / "one.svg").read_bytes()
         assert drawn == (tmp_path / "two.svg").read_bytes()
         assert all(word in drawn for word in said)
-
-
-def test_many_sending_blocks_become_rows(capsys, tmp_path, files):
     _, program = files("bfb", "complete:14", "allgather", "oneccl-xml")
     plot = tmp_path / "rows.svg"
     assert chorale(capsys, "show", program, "--plot", plot).code == 0
@@ -70,14 +70,6 @@ def test_many_sending_blocks_become_rows(capsys, tmp_path, files):
     assert chorale(capsys, "show", schedule, "--plot", plot).code == 0
     words = (b"share of each step", b"all links equally loaded", b"sums for rank 0, by step")
     assert all(word in plot.read_bytes() for word in words)
-
-
-def test_a_wrong_program_is_not_shown(capsys, files):
-    _, program = files()
-    program.write_text(program.read_text().replace('type="rrc"', 'type="r"', 1))
-    done = chorale(capsys, "show", program)
-    assert done.code == 1
-    assert "chorale lift" in done.stderr
 
 
 def test_a_plan_is_shown_like_a_program(capsys, tmp_path, files):
@@ -101,7 +93,7 @@ def test_a_plan_is_shown_like_a_program(capsys, tmp_path, files):
 RATES = ("--link-gbps", 100, "--alpha-us", 1, "--hop-us", 0, "--link-latency-us", 0)
 
 
-def test_few_steps_are_overtaken_by_more_bandwidth(capsys, schedule):
+def test_a_comparison_has_crossovers_and_a_picture(capsys, schedule, tmp_path):
     # recursive doubling sends everything in each of 3 steps, over up to 4 links; a ring 2 * 7 eighths in 14 steps.
     doubling, ring = schedule("recursive-doubling", "ring:8"), schedule("ring", "ring:8")
     document = chorale(capsys, "compare", doubling, ring, *RATES, "--sizes", "1KiB:64MiB:x64", "--json").document
@@ -114,9 +106,6 @@ def test_few_steps_are_overtaken_by_more_bandwidth(capsys, schedule):
     assert (cross["faster_below"], cross["faster_above"]) == ("first", "second")
     # 3 us + first * M = 14 us + second * M, at 100 Gbit/s
     assert cross["size_bytes"] == pytest.approx(11e-6 * 12.5e9 / float(costs[0] - costs[1]), rel=0.02)
-
-
-def test_a_picture(capsys, tmp_path, schedule):
     files = schedule("ring", "ring:8"), schedule("bfb", "ring:8")
     assert chorale(capsys, "compare", *files, *RATES, "--plot", tmp_path / "a.svg").code == 0
     assert b"second: " in (tmp_path / "a.svg").read_bytes()
@@ -145,8 +134,7 @@ def test_a_program_beside_its_schedule(capsys, files, tmp_path):
 def test_a_program_without_a_name_runs_on_the_network_of_the_schedule(capsys, files, schedule):
     program = files("bfb", "ring:8", "allreduce", "msccl-xml")[1]
     program.write_text(program.read_text().replace("allreduce bfb ring:8", "unnamed"))
-    done = chorale(capsys, "compare", schedule("ring", "ring:8"), program, "--sizes", "1MiB")
-    assert done.code == 0
+    done = chorale(capsys, "compare", schedule("ring", "ring:8"), program, "--sizes", "1MiB", code=0)
     assert "100 Gbit/s" in done.stderr
     assert chorale(capsys, "compare", program, program).code == 2
     assert chorale(capsys, "compare", program, program, "--spec", "ring:8", "--sizes", "1MiB").code == 0

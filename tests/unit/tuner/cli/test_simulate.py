@@ -11,8 +11,7 @@ FLAT = topology_document("ab", [("a", "b", 2)])
 
 
 def test_methods_and_files_as_json_and_plot(capsys, tmp_path):
-    done = chorale(capsys, "simulate", "ring", "ring:8", "--sizes", "8000,1M", "--link-gbps", 10, "--json")
-    assert done.code == 0
+    done = chorale(capsys, "simulate", "ring", "ring:8", "--sizes", "8000,1M", "--link-gbps", 10, "--json", code=0)
     document = done.document
     assert document["collective"] == "allreduce"
     assert document["topology"]["spec"] == "ring:8"
@@ -73,8 +72,7 @@ def test_a_fit_is_printed_and_used(capsys, schedule, tmp_path):
     assert "a link carries" in shown
     assert "0.1 Gbit/s" in shown
     assert "calibration" not in chorale(capsys, "run", ring, *arguments, "--json").document
-    done = chorale(capsys, "run", ring, *arguments, "--calibrate", "--json")
-    assert done.code == 0
+    done = chorale(capsys, "run", ring, *arguments, "--calibrate", "--json", code=0)
     fit = done.document["calibration"]
     assert fit["unit_bytes_per_s"] == pytest.approx(100e6 / 8)
     assert fit["mean_error"] < 1e-9
@@ -91,6 +89,5 @@ def test_names_with_brackets_are_no_markup(capsys, tmp_path):
     file = tmp_path / "x[" / "b].json"
     file.parent.mkdir()
     file.write_text(json.dumps(FLAT))
-    done = chorale(capsys, "simulate", "bfb", f"file:{file}", "--link-gbps", 100)
-    assert done.code == 0, done.stderr
+    done = chorale(capsys, "simulate", "bfb", f"file:{file}", "--link-gbps", 100, code=0)
     assert f"not used: file:{file} has" in " ".join(done.stderr.split())

@@ -35,8 +35,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(capsys: Capture, output: Path, *arguments: object) -> dict[str, Any]:
-    finished = command(capsys, "table", "write", *arguments, "-o", output, "--json")
-    assert finished.code == 0, finished.stderr
+    finished = command(capsys, "table", "write", *arguments, "-o", output, "--json", code=0)
     return finished.document
 
 
@@ -105,8 +104,7 @@ def test_a_group_of_a_larger_job(capsys, desk, tmp_path):
 def test_a_damaged_file_does_not_verify(capsys, desk, tmp_path):
     write(capsys, tmp_path / "t", desk / "allreduce.xml", "--sizes", "-")
     (tmp_path / "t").write_bytes((tmp_path / "t").read_bytes()[:-1])
-    finished = command(capsys, "table", "verify", tmp_path / "t", "--json")
-    assert (finished.code, finished.document["ok"]) == (1, False)
+    assert command(capsys, "table", "verify", tmp_path / "t", "--json", code=1).document["ok"] is False
     assert command(capsys, "table", "show", tmp_path / "t").code == 2
     assert command(capsys, "table", "verify", desk / "allreduce.xml").code == 2
 
@@ -122,9 +120,7 @@ def test_differences_have_exit_code_1(capsys, desk, tmp_path):
     assert [(change["min_bytes"], change["max_bytes"]) for change in different.document["changes"]] == sizes
     assert "What differs" in command(capsys, "table", "diff", tmp_path / "a", tmp_path / "b").stdout
     files = (tmp_path / "a", tmp_path / "b")
-    conflict = command(capsys, "table", "merge", *files, "-o", tmp_path / "m")
-    assert conflict.code == 2
-    assert "--prefer" in conflict.stderr
+    assert "--prefer" in command(capsys, "table", "merge", *files, "-o", tmp_path / "m", code=2).stderr
     merged = command(capsys, "table", "merge", *files, "--prefer", "last", "-o", tmp_path / "m", "--json").document
     assert [(entry["min_bytes"], entry["max_bytes"]) for entry in merged["entries"]] == sizes
     assert command(capsys, "table", "verify", tmp_path / "m").code == 0
@@ -177,12 +173,10 @@ def test_a_campaign_and_the_registry_say_the_same_and_changed_programs_are_refus
         (collective, size, "any") for collective in ("allgather", "allreduce") for size in (4096, 65536)
     ]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
-    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "n", "--json")
-    assert finished.code == 0
+    command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "n", "--json", code=0)
     for file in (report.folder / "programs").iterdir():
         file.write_text(file.read_text().replace('type="rrc"', 'type="r"'))
-    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "changed")
-    assert finished.code == 1
+    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "changed", code=1)
     assert "a program must compute its collective correctly" in finished.stderr
     assert not (tmp_path / "changed").exists()
 

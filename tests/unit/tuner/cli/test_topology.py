@@ -1,7 +1,6 @@
 """`chorale topology` and `chorale fabric`: what they print, and how they refuse."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +19,10 @@ def run(capsys):
     return lambda *arguments: chorale(capsys, "topology", *arguments).stdout
 
 
-def test_show_json(run):
-    document = json.loads(run("show", "torus:2x3", "--json"))
+def test_show_json(run, tmp_path):
+    drawing = tmp_path / "drawing.PNG"
+    document = json.loads(run("show", "torus:2x3", "--json", "--plot", drawing))
+    assert drawing.read_bytes().startswith(b"\x89PNG")
     assert document["topology"] == {
         "spec": "torus:2x3", "nodes": 6, "switches": 0, "links": 18, "degree": 3, "diameter": 2,
         "id": parse_topology("torus:2x3").id,
@@ -38,18 +39,15 @@ def test_show_json(run):
 
 
 def test_show_json_of_a_file_with_switches(run, tmp_path):
-    path = tmp_path / "fabric.json"
+    path, output = tmp_path / "fabric.json", tmp_path / "again.json"
     path.write_text(json.dumps(FABRIC))
     document = json.loads(run("show", f"file:{path}", "--json"))
-    assert document["topology"]["degree"] == 1
-    assert (document["topology"]["nodes"], document["topology"]["switches"]) == (2, 1)
-    assert document["topology"]["diameter"] == 2
-    assert document["vertex_transitive"] is False
-    assert document["eulerian"] is True
+    facts = {"degree": 1, "nodes": 2, "switches": 1, "diameter": 2}
+    assert {name: document["topology"][name] for name in facts} == facts
+    assert (document["vertex_transitive"], document["eulerian"]) == (False, True)
     assert document["nodes_list"][2] == {"id": "switch:0", "kind": "switch", "rank": None}
     first = {"src": "switch:0", "dst": "gpu0", "bandwidth": "25/2", "latency_s": 1e-6}
     assert document["links_list"][0] == first
-    output = tmp_path / "again.json"
     run("import", path, "-o", output)
     assert from_bytes(output.read_bytes(), "file:a").id == from_bytes(path.read_bytes(), "file:b").id
 
@@ -67,11 +65,6 @@ def test_list_json_has_every_family_with_an_example_that_works(run):
         if row["kind"] != "file":
             assert parse_topology(row["example"]).spec == row["example"]
     assert "transpose(spec)" in run("list")
-
-
-def test_plot(run, tmp_path):
-    json.loads(run("show", "torus:3x3", "--json", "--plot", tmp_path / "drawing.PNG"))
-    assert (tmp_path / "drawing.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_import_of_a_dump_joins_boxes(run, tmp_path):
@@ -100,24 +93,12 @@ def test_import_says_when_a_file_only_places_devices(capsys, tmp_path):
     assert "does not describe GPUs" in " ".join(done.stderr.split())
 
 
-@pytest.fixture
-def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tools_no_fabric_goes_up_and_one_that_is_not_up_can_be_taken_down(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
-
-
-@pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("options", [(), ("--force",)])
-def test_without_tools_it_is_unavailable(capsys, options):
-    done = chorale(capsys, "fabric", "up", "ring:3", "--link-mbps", "5", "--name", "never", *options)
-    assert done.code == 3
-    assert "install iproute2" in done.stderr
-
-
-@pytest.mark.usefixtures("no_tools")
-def test_a_fabric_that_is_not_up_can_be_taken_down_and_runs_nothing(capsys):
-    done = chorale(capsys, "fabric", "down", "never", "--json")
-    assert (done.code, done.document) == (0, {"down": []})
-    done = chorale(capsys, "fabric", "exec", "--name", "never", 0, "--", "true")
-    assert done.code == 2
-    assert "the fabric never is not up" in done.stderr
+    up = ("fabric", "up", "ring:3", "--link-mbps", "5", "--name", "never")
+    for options in ((), ("--force",)):
+        assert "install iproute2" in chorale(capsys, *up, *options, code=3).stderr
+    assert chorale(capsys, "fabric", "down", "never", "--json", code=0).document == {"down": []}
+    refused = chorale(capsys, "fabric", "exec", "--name", "never", 0, "--", "true", code=2)
+    assert "the fabric never is not up" in refused.stderr

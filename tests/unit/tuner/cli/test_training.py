@@ -54,8 +54,7 @@ def test_a_recorded_profile_can_be_trained(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "model_to_record.py").write_text(MODEL)
-    done = chorale(capsys, "record-training", "model_to_record:make", "-o", tmp_path / "profile.json")
-    assert done.code == 0
+    done = chorale(capsys, "record-training", "model_to_record:make", "-o", tmp_path / "profile.json", code=0)
     assert "1 layers, 6 parameters" in done.stdout
     profile = load_profile(str(tmp_path / "profile.json"))
     assert (profile.samples, profile.parameters, profile.bytes_per_parameter) == (4, 6, 2)
@@ -63,9 +62,7 @@ def test_a_recorded_profile_can_be_trained(capsys, monkeypatch, tmp_path):
 
 def test_without_pytorch(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
-    done = chorale(capsys, "record-training", "model:make", "-o", tmp_path / "profile.json")
-    assert done.code == 3
-    assert "PyTorch" in done.stderr
+    assert "PyTorch" in chorale(capsys, "record-training", "model:make", "-o", tmp_path / "profile.json", code=3).stderr
 
 
 JOB = """
@@ -83,8 +80,7 @@ assert recorder_of(0, 4) is recorder
 
 def test_a_job_is_run_and_its_calls_are_shown(capsys, tmp_path):
     file = tmp_path / "job.json"
-    finished = chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", JOB)
-    assert finished.code == 0, finished.stderr
+    finished = chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", JOB, code=0)
     assert "75% of the time is in collectives" in finished.stderr
     calls = json.loads(file.read_text())["calls"]
     assert calls[0] == {

@@ -48,15 +48,13 @@ def test_what_is_read_and_overridden():
     assert campaign.search.channels == [1, 2, 4, 8]
     assert campaign.search.instances == [1, 3, 5]
     assert campaign.search.chunks == [None, 1, 2]
+    assert campaign.resolved_sampler == "sizes-gp"
     assert len(space_of(campaign)) == 2 * 3 * 4 * 3
-    campaign = parse_campaign(TEXT, ["runner.kind=simulated", "search.methods=[ring]", "budget.trials=3", "sizes=[1K]"])
-    assert campaign.runner.kind == "simulated"
-    assert campaign.search.methods == ["ring"]
-    assert campaign.budget.trials == 3
-    assert campaign.sizes == [1024]
-    campaign = parse_campaign(TEXT)
     assert Campaign.model_validate(campaign.model_dump(by_alias=True)) == campaign
-    campaign = parse_campaign(TEXT, ["search.buffer_bytes=[4MiB, null, 64KiB]"])
+    changes = ("runner.kind=simulated", "search.methods=[ring]", "budget.trials=3", "sizes=[1K]")
+    campaign = parse_campaign(TEXT, [*changes, "search.buffer_bytes=[4MiB, null, 64KiB]"])
+    assert (campaign.runner.kind, campaign.search.methods) == ("simulated", ["ring"])
+    assert (campaign.budget.trials, campaign.sizes) == (3, [1024])
     assert campaign.search.buffer_bytes == [2**22, None, 2**16]
 
 
@@ -67,32 +65,22 @@ def test_what_is_read_and_overridden():
         ("search.chunk=[1]", "unknown key `search.chunk`; did you mean `chunks`? known keys: methods, programs, k, "),
         (
             "search.channels={from: 1, too: 3}",
-            "campaign file: unknown key `search.channels.too`; "
-            "did you mean `to`? known keys: from, to, step, factor; "
+            "campaign file: unknown key `search.channels.too`; did you mean `to`? known keys: from, to, step, factor; "
             "also a campaign file needs the key `search.channels.to`, got no such key",
         ),
-        (
-            "search.channels={from: 3, to: 1}",
-            "campaign key `search.channels`: `to` must not be below `from`, got {'from': 3, 'to': 1}; "
-            "see `chorale tune --schema`",
-        ),
-        (
-            "runner.kind=gpu",
-            "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl', 'mpi', "
-            "'nccl', 'device' or 'msccl', got 'gpu'; see `chorale tune --schema`",
-        ),
-        (
-            "sizes=[64Q]",
-            "cannot read the size '64Q'; "
-            "write a size such as 64KiB, a list (1M,4M) or a range (4KiB:1GiB:x4); 1M = 1MiB = 2^20 bytes, 1MB = 10^6",
-        ),
+        ("search.channels={from: 3, to: 1}", "`to` must not be below `from`, got {'from': 3, 'to': 1}; see `chorale "),
+        ("runner.kind=gpu", "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', "),
+        ("sizes=[64Q]", "cannot read the size '64Q'; write a size such as 64KiB, a list (1M,4M) or a range (4KiB:"),
         ("name.x=1", "cannot set name.x=1; `name` has no keys inside"),
         ("name", "cannot read --set name; write --set budget.trials=10"),
-        (
-            f"seed=0x{'f' * 4000}",
-            f"a value in YAML must have at most 3000 characters, got 0x{'f' * 38}…; write it shorter",
-        ),
+        (f"seed=0x{'f' * 4000}", f"in YAML must have at most 3000 characters, got 0x{'f' * 38}…; write it shorter"),
         ("sizes=[&x [1], *x]", "YAML aliases such as *name are not supported; repeat the value"),
+        ("runner={link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known keys: kind, timeout_"),
+        ("runner={kind: msccl, msccl: {hots: 1}}", "unknown key `runner.msccl.hots`; did you mean `hosts`?"),
+        ("runner={kind: oneccl, needs: {cpu: 1}}", "unknown key `runner.needs.cpu`; did you mean `cpus`?"),
+        ("runner={kind: msccl, hosts: a}", "its runner, msccl, got `runner.hosts`, a key of mpi and nccl; known keys:"),
+        ("runner={kind: simulated, alpha_us: -1}", "key `runner.alpha_us`: the value should be greater than or eq"),
+        ("runner=5", "campaign key `runner`: the value should be a valid dictionary"),
     ],
 )
 def test_faults_name_key_value_and_way_out(override, message):
@@ -115,28 +103,20 @@ def test_impossible_values_are_refused(override):
         parse_campaign(TEXT, [override])
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "name: small", "\x00", "a: &a [*a]"])
-def test_what_is_no_campaign_is_refused(text):
-    with pytest.raises(InvalidInput):
-        parse_campaign(text)
-
-
-def test_a_file_that_is_too_long_is_refused(tmp_path):
+def test_what_is_no_campaign_or_too_large_is_refused(tmp_path):
+    for text in ("", "[1, 2]", "a: [", "name: small", "\x00", "a: &a [*a]"):
+        with pytest.raises(InvalidInput):
+            parse_campaign(text)
     path = tmp_path / "long.yaml"
     path.write_text(TEXT + "#" * 2**20)
     with pytest.raises(InvalidInput, match="at most 1 MiB"):
         load_campaign(str(path))
-
-
-def test_what_does_not_go_together_is_refused():
-    assert parse_campaign(TEXT).resolved_sampler == "sizes-gp"
-    huge = "search.channels={from: 1, to: 1000}"
-    campaign = parse_campaign(TEXT, [huge, "search.instances={from: 1, to: 1000}"])
+    wide = (f"search.{name}={{from: 1, to: 1000}}" for name in ("channels", "instances"))
     with pytest.raises(InvalidInput, match="at most 100000 points"):
-        space_of(campaign)
+        space_of(parse_campaign(TEXT, list(wide)))
 
 
-def test_the_schema_explains_every_key():
+def test_the_schema_explains_every_key_and_shows_those_of_each_runner():
     def undescribed(model: type[BaseModel]) -> list[str]:
         return [name for name, field in model.model_fields.items() if not field.description]
 
@@ -151,6 +131,27 @@ def test_the_schema_explains_every_key():
     schema: dict[str, Any] = Campaign.model_json_schema()
     assert schema["additionalProperties"] is False
     assert set(schema["required"]) == {"topology"}
+    schema: dict[str, Any] = Campaign.model_json_schema()
+    runner = schema["properties"]["runner"]
+    assert runner["discriminator"]["propertyName"] == "kind"
+    keys = {kind: set(schema["$defs"][reference.rpartition("/")[2]]["properties"]) - COMMON
+            for kind, reference in runner["discriminator"]["mapping"].items()}  # fmt: skip
+    assert keys == {
+        "local": {"where", "fabric", "link_mbps", "probe"},
+        "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes", "target"},
+        "recorded": {"generator", "buffer_bytes", "schedule"},
+        "oneccl": {"fabric", "where"},
+        "mpi": {"fabric", "where", "hosts", "transport", "interface"},
+        "nccl": {
+            *("library", "runtime", "version", "launcher", "hosts", "gpus_per_node", "address", "iterations"),
+            *("in_place", "variables", "memory", "per_call", "cuda_graph", "torch"),
+        },
+        "device": {"memory", "iterations", "wide_sums"},
+        "msccl": {"msccl"},
+    }
+    link = schema["$defs"]["LocalSection"]["properties"]["link_mbps"]
+    assert link["anyOf"][0] == {"type": "number", "minimum": 0.001, "maximum": 10**6}
+    assert link["description"]
 
 
 ALL = {
@@ -201,13 +202,6 @@ def test_weights_enter_the_objective():
         small_campaign(weights=[1.0])
 
 
-RING = """
-name: small
-topology: ring:4
-collective: allreduce
-sizes: [4KiB]
-search: {methods: [ring]}
-"""
 EXAMPLES = Path(__file__).parents[4] / "examples"
 COMMON = {"kind", "timeout_s", "needs", "at_once"}
 OPTIONS: dict[str, Any] = {
@@ -219,60 +213,15 @@ MISPLACED = [(kind, key) for kind in RUNNERS for key in OPTIONS if key not in SE
 
 @pytest.mark.parametrize(("kind", "key"), MISPLACED)
 def test_keys_of_other_runners_are_refused(kind, key):
-    text = RING + f"runner: {{kind: {kind}}}"
     with pytest.raises(InvalidInput) as caught:
-        parse_campaign(text, [f"runner.{key}={OPTIONS[key]}"])
+        parse_campaign(TEXT + f"runner: {{kind: {kind}}}", [f"runner.{key}={OPTIONS[key]}"])
     message = str(caught.value)
     assert f"the section `runner` must only have keys of its runner, {kind}, got `runner.{key}`, a key of " in message
     assert message.endswith(f"known keys: {', '.join(SECTIONS[kind].model_fields)}")
 
 
-@pytest.mark.parametrize(
-    ("runner", "message"),
-    [
-        ("{link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known keys: kind, timeout_s"),
-        ("{kind: msccl, msccl: {hots: 1}}", "unknown key `runner.msccl.hots`; did you mean `hosts`?"),
-        ("{kind: oneccl, needs: {cpu: 1}}", "unknown key `runner.needs.cpu`; did you mean `cpus`?"),
-        (
-            "{kind: msccl, hosts: a}",
-            "of its runner, msccl, got `runner.hosts`, a key of mpi and nccl; known keys: kind",
-        ),
-        ("{kind: simulated, alpha_us: -1}", "campaign key `runner.alpha_us`: the value should be greater than or eq"),
-        ("5", "campaign key `runner`: the value should be a valid dictionary"),
-    ],
-)
-def test_faults_name_the_key_as_it_is_written(runner, message):
-    with pytest.raises(InvalidInput) as caught:
-        parse_campaign(RING + f"runner: {runner}")
-    assert message in str(caught.value)
-
-
-def test_the_schema_shows_the_keys_of_each_runner():
-    schema: dict[str, Any] = Campaign.model_json_schema()
-    runner = schema["properties"]["runner"]
-    assert runner["discriminator"]["propertyName"] == "kind"
-    keys = {kind: set(schema["$defs"][reference.rpartition("/")[2]]["properties"]) - COMMON
-            for kind, reference in runner["discriminator"]["mapping"].items()}  # fmt: skip
-    assert keys == {
-        "local": {"where", "fabric", "link_mbps", "probe"},
-        "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes", "target"},
-        "recorded": {"generator", "buffer_bytes", "schedule"},
-        "oneccl": {"fabric", "where"},
-        "mpi": {"fabric", "where", "hosts", "transport", "interface"},
-        "nccl": {
-            *("library", "runtime", "version", "launcher", "hosts", "gpus_per_node", "address", "iterations"),
-            *("in_place", "variables", "memory", "per_call", "cuda_graph", "torch"),
-        },
-        "device": {"memory", "iterations", "wide_sums"},
-        "msccl": {"msccl"},
-    }
-    link = schema["$defs"]["LocalSection"]["properties"]["link_mbps"]
-    assert link["anyOf"][0] == {"type": "number", "minimum": 0.001, "maximum": 10**6}
-    assert link["description"]
-
-
 def test_costs_of_the_simulated_runner_are_exact_and_read_back_from_json():
-    campaign = parse_campaign(RING + "runner: {kind: simulated, alpha_us: 1/3, hop_us: 0.1, link_latency_us: '0.25'}")
+    campaign = parse_campaign(TEXT + "runner: {kind: simulated, alpha_us: 1/3, hop_us: 0.1, link_latency_us: '0.25'}")
     stored = json.loads(json.dumps(campaign.model_dump(by_alias=True, mode="json")))
     assert (stored["runner"]["alpha_us"], stored["runner"]["hop_us"]) == ("1/3", 0.1)
     for config in (campaign.runner.config, parse_campaign(json.dumps(stored)).runner.config):
@@ -290,20 +239,20 @@ def test_another_runner_may_replace_that_of_every_example(kind):
 
 
 def test_a_runner_that_replaces_another_keeps_what_both_have():
-    text = RING + "runner: {link_mbps: 50, probe: false, timeout_s: 9}"
+    text = TEXT + "runner: {link_mbps: 50, probe: false, timeout_s: 9}"
     campaign = parse_campaign(text, ["runner.alpha_us=3", "runner.kind=simulated"])
     assert campaign.runner == read_section({"kind": "simulated", "link_mbps": 50, "timeout_s": 9, "alpha_us": 3})
     with pytest.raises(InvalidInput, match=r"got `runner\.fabric`, a key of local, oneccl and mpi"):
         parse_campaign(text, ["runner.kind=simulated", "runner.fabric=cube"])
     with pytest.raises(InvalidInput, match=r"unknown key `runner\.prob`"):
-        parse_campaign(RING + "runner: {prob: 1}", ["runner.kind=simulated"])
+        parse_campaign(TEXT + "runner: {prob: 1}", ["runner.kind=simulated"])
 
 
 def test_a_resumed_launch_keeps_its_runner(home):
-    campaign, topology = parse_campaign(RING, ["baselines=[ring]"]), load_topology("ring:4")
-    open_store(campaign, topology, home, resume=False).close()
-    open_store(campaign, topology, home, resume=True).close()
-    faster = parse_campaign(RING, ["baselines=[ring]", "runner.link_mbps=50"])
+    campaign, topology = parse_campaign(TEXT, ["baselines=[ring]"]), load_topology("hypercube:3")
+    for resume in (False, True):
+        open_store(campaign, topology, home, resume=resume).close()
+    faster = parse_campaign(TEXT, ["baselines=[ring]", "runner.link_mbps=50"])
     with pytest.raises(InvalidInput, match="a resumed launch must keep its `runner`"):
         open_store(faster, topology, home, resume=True)
 
@@ -333,16 +282,15 @@ def test_the_node_that_measures_lends_its_gpus(campaign, gpus):
 
 
 def test_gpus_are_lent_by_ray_for_each_measurement_and_by_job_arrays():
+    topology = load_topology("a100:2")
     needs = {"labels": {"rail": "a"}, "resources": {"fabric": 1}, "patience_s": 60}
     campaign = on_gpus("a100:2", launcher="ray", needs=needs)
     assert needs_of(campaign) == ResourceRequest(patience_s=60)
-    check_runner(campaign, load_topology("a100:2"))
+    check_runner(campaign, topology)
     runner = {"kind": "msccl", "at_once": 2, "needs": {"resources": {"chorale_task": 1}}, "msccl": {"launcher": "srun"}}
-    campaign = small_campaign(topology="a100:2", runner=runner)
-    check_runner(campaign, load_topology(campaign.topology))
-    plan = campaign_plan(on_gpus("a100:2"), load_topology("a100:2"))
-    assert plan["target"] == "msccl-xml"
-    assert plan["node_to_measure_on"] == "1 CPU, 8 GPU"
+    check_runner(small_campaign(topology="a100:2", runner=runner), topology)
+    plan = campaign_plan(on_gpus("a100:2"), topology)
+    assert (plan["target"], plan["node_to_measure_on"]) == ("msccl-xml", "1 CPU, 8 GPU")
 
 
 @pytest.mark.parametrize(
@@ -371,6 +319,6 @@ def test_what_cannot_go_together_is_said_before_anything_runs(campaign, message)
 def test_the_address_of_this_process_does_not_hinder_going_on():
     topology = load_topology("ring:4")
     assert "msccl" not in conditions_of(small_campaign(), topology)["runner"]
-    first, second = (on_gpus("ring:4", iterations=5, address=address) for address in ("a", "b"))
-    assert conditions_of(first, topology) == conditions_of(second, topology)
-    assert conditions_of(first, topology) != conditions_of(on_gpus("ring:4", iterations=6), topology)
+    settings = ({"iterations": 5, "address": "a"}, {"iterations": 5, "address": "b"}, {"iterations": 6})
+    first, second, other = (conditions_of(on_gpus("ring:4", **each), topology) for each in settings)
+    assert first == second != other

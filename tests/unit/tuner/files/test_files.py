@@ -27,23 +27,19 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("kind", ["large", "pipe", "zero", "socket"])
-def test_readers_take_small_regular_files_only(reader, kind, tmp_path):
+def test_readers_take_small_regular_files_only(reader, tmp_path):
     """A file of 1 GiB that says nothing, and what is no file: nothing is read, and nobody waits."""
-    path = tmp_path / "file.json"
-    if kind == "large":
-        path.touch()
-        os.truncate(path, 2**30)
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "zero":
-        path.symlink_to("/dev/zero")
-    else:
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(path))
-    wanted = {"large": "must be at most", "socket": "cannot read"}.get(kind, "is not a regular file")
-    with pytest.raises(InvalidInput, match=wanted):
-        READERS[reader](path)
+    large, pipe, zero, listening = (tmp_path / f"{name}.json" for name in ("large", "pipe", "zero", "socket"))
+    large.touch()
+    os.truncate(large, 2**30)
+    os.mkfifo(pipe)
+    zero.symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(listening))
+    no_file = "is not a regular file"
+    for path, words in ((large, "must be at most"), (pipe, no_file), (zero, no_file), (listening, "cannot read")):
+        with pytest.raises(InvalidInput, match=words):
+            READERS[reader](path)
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -60,7 +56,7 @@ def test_what_is_written_is_read(tmp_path):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
-def test_what_is_no_file_is_written_to_and_stays(tmp_path):
+def test_what_is_no_file_is_written_to_and_a_folder_is_refused(tmp_path):
     pipe, received = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
@@ -71,19 +67,6 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     write_file("/dev/null", b"content")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-
-def test_a_stream_of_the_process_is_written_to(tmp_path):
-    command = "from chorale.tuner.files.home import write_file; write_file('/dev/stdout', b'content')"
-    with (tmp_path / "file").open("wb") as output:
-        subprocess.run([sys.executable, "-c", command], stdout=output, check=True)
-    assert (tmp_path / "file").read_bytes() == b"content"
-    assert os.path.islink("/dev/stdout")
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
-    assert done.stdout == b"content"
-
-
-def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(Unavailable, match="cannot write"):
         write_file(tmp_path, b"content")
     with pytest.raises(InvalidInput, match="does not exist"):
@@ -97,6 +80,16 @@ def test_a_folder_is_no_file(tmp_path):
         stream.truncate(2**30 + 1)
     with pytest.raises(InvalidInput, match="at most 1 GiB"):
         read_file(str(huge))
+
+
+def test_a_stream_of_the_process_is_written_to(tmp_path):
+    command = "from chorale.tuner.files.home import write_file; write_file('/dev/stdout', b'content')"
+    with (tmp_path / "file").open("wb") as output:
+        subprocess.run([sys.executable, "-c", command], stdout=output, check=True)
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert os.path.islink("/dev/stdout")
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
+    assert done.stdout == b"content"
 
 
 def test_a_disk_that_fails_meanwhile_leaves_the_old_file(tmp_path, monkeypatch):

@@ -37,23 +37,15 @@ from tests.campaigns import complete, small_campaign
 from tests.unit.tuner.launch.test_tuning import run
 
 
-def test_seconds_become_milliseconds_per_trial():
+def test_effort_is_told_per_trial_and_measuring_has_a_least_time():
     effort = Overhead(trials=2, measuring_s=20.0, elapsed_s=30.0, cpu_s=7.0)
-    assert effort.document() == {
-        "trials": 2,
-        "measuring_ms": 10000.0,
-        "beside_measuring_ms": 5000.0,
-        "cpu_ms": 3500.0,
-    }
-
-
-def test_a_ring_of_four_at_a_rate():
+    expected = {"trials": 2, "measuring_ms": 10000.0, "beside_measuring_ms": 5000.0, "cpu_ms": 3500.0}
+    assert effort.document() == expected
     # Allreduce moves 3/4 of the vector through each of two links per rank, twice: 3/4 of the vector's time on a link.
     campaign = small_campaign(runner={"kind": "local", "link_mbps": 8}, baselines=["ring"], repeats=3)
-    vector_s = (4096 + 65536) / 1e6
-    expected = 6 * 4 * 2 * vector_s * 3 / 4
-    assert min_measuring_s(campaign, load_topology("ring:4"), 6) == pytest.approx(expected)
-    assert campaign_plan(campaign, load_topology("ring:4"))["least_measuring_seconds"] == pytest.approx(expected)
+    least_s = 6 * 4 * 2 * (4096 + 65536) / 1e6 * 3 / 4
+    assert min_measuring_s(campaign, load_topology("ring:4"), 6) == pytest.approx(least_s)
+    assert campaign_plan(campaign, load_topology("ring:4"))["least_measuring_seconds"] == pytest.approx(least_s)
 
 
 PER_TRIAL = {"create_run": 1, "log_batch": 1, "set_terminated": 1}
@@ -119,13 +111,8 @@ def test_the_plan_says_what_ends_the_search():
     limited = plan(budget={"trials": 8, "minutes": 1}, final={"minutes": 0.5})
     assert (limited["stopped_by"], limited["at_most_seconds"]) == ("budget.trials or budget.minutes", 90.0)
     assert "search at most 60 s, final at most 30 s" in "\n".join(plan_lines(limited))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.44, "0.4 s"), (35.2, "35 s"), (245.0, "4:05 min"), (7800.0, "2:10 h")]
-)
-def test_durations_for_people(seconds, text):
-    assert format_duration(seconds) == text
+    durations = {0.44: "0.4 s", 35.2: "35 s", 245.0: "4:05 min", 7800.0: "2:10 h"}
+    assert {seconds: format_duration(seconds) for seconds in durations} == durations
 
 
 TRIAL = complete(Candidate("bfb", chunks=2), time_s=1.0)

@@ -72,6 +72,13 @@ def launch(
     return store.trials
 
 
+def stored(folder: Path) -> Store:
+    """Return what is recorded in `folder`."""
+    store = Store(folder)
+    store.close()
+    return store
+
+
 @pytest.mark.parametrize(("parallel", "newest_first"), [(1, False), (3, True), (20, False)])
 def test_the_budget_is_used_and_every_trial_is_recorded(tmp_path, parallel, newest_first):
     heard: list[TrialRecord] = []
@@ -90,6 +97,7 @@ def test_no_trial_starts_after_the_time_is_up(tmp_path):
 
 
 BASELINES = {"baseline:ring", "baseline:biring"}
+TWELVE = {"methods": ["bfb"], "channels": {"from": 1, "to": 12}}
 
 
 def test_every_measurement_has_its_own_seed_and_all_baselines_or_none(tmp_path):
@@ -105,8 +113,7 @@ def test_every_measurement_has_its_own_seed_and_all_baselines_or_none(tmp_path):
 
 @pytest.mark.parametrize(("controls", "beside"), [("every-trial", [*range(1, 13)]), ("drift", [1, 2, 4, 8])])
 def test_baselines_run_again_after_one_two_four_trials_while_nothing_moves(tmp_path, controls, beside):
-    search = {"methods": ["bfb"], "channels": {"from": 1, "to": 12}}
-    campaign = small_campaign(budget={"trials": 12}, parallel=1, controls=controls, search=search)
+    campaign = small_campaign(budget={"trials": 12}, parallel=1, controls=controls, search=TWELVE)
     trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
     assert len(complete) == 12
@@ -114,34 +121,26 @@ def test_baselines_run_again_after_one_two_four_trials_while_nothing_moves(tmp_p
 
 
 def test_a_resumed_launch_knows_when_the_baselines_ran(tmp_path):
-    search = {"methods": ["bfb"], "channels": {"from": 1, "to": 12}}
     for trials in (5, 12):
-        campaign = small_campaign(budget={"trials": trials}, parallel=1, search=search)
+        campaign = small_campaign(budget={"trials": trials}, parallel=1, search=TWELVE)
         records = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
     complete = [trial for trial in records if isinstance(trial, CompleteTrial)]
     assert [trial.number for trial in complete if trial.sizes[0].beside] == [1, 2, 4, 8]
 
 
-def test_candidates_with_the_same_program_share_one_measurement(tmp_path):
+def test_candidates_with_the_same_program_share_one_measurement_unless_it_failed(tmp_path):
     """ring:4 needs one chunk for ring, so `chunks: null` and `chunks: 1` are the same program."""
     runner = FakeRunner()
     campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
     trials = launch(tmp_path, campaign, InlineWorkers(runner))
-    measured, shared = sorted(
-        trials, key=lambda trial: isinstance(trial, CompleteTrial) and bool(trial.same_program_as)
-    )
+    shared, measured = sorted(trials, key=lambda trial: trial.same_program_as or "", reverse=True)
     assert isinstance(measured, CompleteTrial)
     assert isinstance(shared, CompleteTrial)
-    assert shared.same_program_as == measured.trial_id
-    assert shared.sizes == measured.sizes
+    assert (shared.same_program_as, shared.sizes) == (measured.trial_id, measured.sizes)
     assert len(runner.requests) == 1
-
-
-def test_a_twin_is_measured_itself_when_the_first_failed(tmp_path):
     failures = iter([RunFailure(FailureKind.CRASH, "made to fail once"), None])
-    runner = FakeRunner(lambda request: next(failures))
-    campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
-    trials = launch(tmp_path, campaign, InlineWorkers(runner))
+    (tmp_path / "twin").mkdir()
+    trials = launch(tmp_path / "twin", campaign, InlineWorkers(FakeRunner(lambda _: next(failures))))
     assert [type(trial) for trial in trials] == [FailedTrial, CompleteTrial]
 
 
@@ -190,27 +189,21 @@ def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path, monkeypatch):
         launch(tmp_path, small_campaign(), workers)
 
 
-def test_the_best_meet_in_a_final(tmp_path):
-    runner = FakeRunner()
-    launch(tmp_path, small_campaign(), InlineWorkers(runner))
-    store = Store(tmp_path)
-    store.close()
-    assert store.final is not None
-    assert set(runner.requests[-1].programs) == {"baseline:ring", *store.final.results}
-    assert len(store.final.results) >= 2
-    before = len(runner.requests)
-    launch(tmp_path, small_campaign(), InlineWorkers(runner))
-    assert len(runner.requests) == before  # nothing new, so no new final
-
-
-def test_a_final_that_fails_leaves_the_trials(tmp_path):
+def test_the_best_meet_in_a_final_which_may_fail(tmp_path):
     def fail_finals(request: RunRequest) -> RunFailure | None:
         return RunFailure(FailureKind.TIMEOUT, "too slow") if len(request.programs) > 2 else None
 
     assert len(launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner(fail_finals)))) == 6
-    store = Store(tmp_path)
-    store.close()
-    assert store.final is None
+    assert stored(tmp_path).final is None
+    runner = FakeRunner()
+    launch(tmp_path, small_campaign(), InlineWorkers(runner))
+    final = stored(tmp_path).final
+    assert final is not None
+    assert set(runner.requests[-1].programs) == {"baseline:ring", *final.results}
+    assert len(final.results) >= 2
+    before = len(runner.requests)
+    launch(tmp_path, small_campaign(), InlineWorkers(runner))
+    assert len(runner.requests) == before  # nothing new, so no new final
 
 
 @pytest.mark.parametrize("stop_at", range(1, 9))
@@ -241,9 +234,7 @@ def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(tmp
     monkeypatch.setattr(Search, "tell", broken)
     with pytest.raises(Unavailable, match="the Optuna storage failed"):
         launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner()))
-    store = Store(tmp_path)
-    store.close()
-    assert len(store.trials) == 1
+    assert len(stored(tmp_path).trials) == 1
 
 
 def test_racing_measures_on_only_what_may_still_win(tmp_path):
@@ -278,7 +269,9 @@ class RunnerOnNodes(FakeRunner):
         return replace(outcome, environment={**outcome.environment, "nodes": nodes})
 
 
-def test_the_first_trial_on_other_nodes_is_measured_beside_the_baselines(tmp_path, caplog):
+def test_the_first_trial_on_other_nodes_is_measured_beside_the_baselines_and_nodes_that_stay_cost_nothing(
+    tmp_path, caplog
+):
     search = {"methods": ["bfb"], "channels": {"from": 1, "to": 6}}
     campaign = small_campaign(budget={"trials": 6}, parallel=1, search=search, pruner="none")
     with caplog.at_level(logging.WARNING, "chorale.controller"):
@@ -287,15 +280,11 @@ def test_the_first_trial_on_other_nodes_is_measured_beside_the_baselines(tmp_pat
     assert [trial.environment["nodes"] for trial in complete] == ["n1,n3"] * 4 + ["n1,n4"] * 2
     assert complete[4].sizes[0].beside  # the fifth would have shared the baselines of the fourth
     assert caplog.messages == ["measured on n1,n4, previously on n1,n3: the baselines are measured again"]
-
-
-def test_nodes_that_stay_cost_nothing(tmp_path):
-    counts = []
-    for name, runner in (("elsewhere", FakeRunner()), ("nodes", RunnerOnNodes(moves_after=1000))):
+    elsewhere, staying = FakeRunner(), RunnerOnNodes(moves_after=1000)
+    for name, runner in (("elsewhere", elsewhere), ("staying", staying)):
         (tmp_path / name).mkdir()
-        launch(tmp_path / name, small_campaign(budget={"trials": 6}, parallel=1), InlineWorkers(runner))
-        counts.append(len(runner.requests))
-    assert counts[0] == counts[1]
+        launch(tmp_path / name, campaign, InlineWorkers(runner))
+    assert len(elsewhere.requests) == len(staying.requests)
 
 
 SIZES = (2**14, 2**20)
@@ -332,8 +321,7 @@ def test_each_size_gets_its_protocol(tmp_path):
     )
     with MscclRunner(config) as runner:
         trials = launch(folder, gpu_campaign(), InlineWorkers(runner))
-    store = Store(folder)
-    store.close()
+    store = stored(folder)
     [fallen] = [trial for trial in trials if isinstance(trial, FailedTrial)]
     assert (fallen.candidate.protocol, fallen.failure_kind) == ("LL128", FailureKind.REJECTED)
     assert "fell back" in fallen.message

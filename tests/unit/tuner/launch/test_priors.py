@@ -109,20 +109,19 @@ def test_the_nearest_circumstances_come_first(home):
         priors_of(whole(prior=["near", "gather"]), home)
 
 
-def test_gains_are_those_at_the_nearest_size(home):
-    measure(home, whole())
+def test_gains_are_those_at_the_nearest_size_and_the_plan_names_them(home):
+    journal = measure(home, whole()) / "trials.jsonl"
     [here] = priors_of(whole(), home)
     [there] = priors_of(whole(sizes=["1KiB", "8KiB", "1MiB"]), home)
     for point, gains in here.gains.items():
         assert there.gains[point].tolist() == [gains[0], gains[0], gains[1]]
-
-
-def test_journals_that_cannot_be_read_say_nothing(home):
-    journal = measure(home, whole()) / "trials.jsonl"
-    journal.write_bytes(journal.read_bytes() + b"no record\n")
-    assert priors_of(whole(), home) == []
-    journal.write_bytes(b"\xff\n")
-    assert priors_of(whole(), home) == []
+    plan = campaign_plan(whole(), load_topology("ring:4"), [here])
+    assert plan["prior"] == [{"name": NAME, "points": 12}]
+    json.dumps(plan)
+    assert f"prior from {NAME}, 12 points" in "\n".join(plan_lines(plan))
+    for damage in (journal.read_bytes() + b"no record\n", b"\xff\n"):  # what cannot be read says nothing
+        journal.write_bytes(damage)
+        assert priors_of(whole(), home) == []
 
 
 def test_the_record_says_nothing_to_who_replays_it(home):
@@ -135,13 +134,3 @@ def test_the_record_says_nothing_to_who_replays_it(home):
         assert prior.name == name
         assert len(prior.gains) >= 4
     assert priors_of(small_campaign(search=search), home) == []
-
-
-def test_the_plan_names_what_is_known(home):
-    measure(home, whole())
-    campaign, topology = whole(), load_topology("ring:4")
-    plan = campaign_plan(campaign, topology, priors_of(campaign, home))
-    assert plan["prior"] == [{"name": NAME, "points": 12}]
-    json.dumps(plan)
-    lines = "\n".join(plan_lines(plan))
-    assert f"prior from {NAME}, 12 points" in lines

@@ -59,9 +59,7 @@ def test_what_ends_a_launch_is_told_to_who_follows_it(capsys, home, tmp_path):
     needs = {"resources": {"fabric": 1}, "patience_s": 0.5}
     path = campaign_file(tmp_path, runner={"kind": "simulated", "needs": needs})
     assert chorale(capsys, "tune", path, "--detach").code == 0
-    followed = chorale(capsys, "tune", "--follow", "small")
-    assert followed.code == 3
-    assert "a node with 1 CPU, 1 fabric to measure" in followed.stderr
+    assert "a node with 1 CPU, 1 fabric to measure" in chorale(capsys, "tune", "--follow", "small", code=3).stderr
     assert resident().call("status", 0).state == LaunchState.FAILED
 
 
@@ -70,8 +68,7 @@ def test_who_is_not_there_cannot_be_followed(capsys, home, monkeypatch):
         address = residents.address
     (home.campaigns / "small" / "1").mkdir(parents=True)
     for option in ("--follow", "--stop"):
-        elsewhere = chorale(capsys, "tune", option, "nobody", "--address", address)
-        assert elsewhere.code == 1
+        elsewhere = chorale(capsys, "tune", option, "nobody", "--address", address, code=1)
         assert "the campaign nobody has no detached launch in this cluster" in elsewhere.stderr
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         misspelt = chorale(capsys, "tune", option, "smal")  # no cluster is named, so none is asked

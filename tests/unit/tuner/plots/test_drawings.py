@@ -23,6 +23,10 @@ def network(*links: Link) -> Topology:
     return Topology("x", ("a", "b", "c"), 3, Links.build(links))
 
 
+def least_distance(places: np.ndarray) -> float:
+    return float((np.linalg.norm(places[:, None] - places[None, :], axis=2) + 9 * np.eye(len(places))).min())
+
+
 def test_links_there_and_back_are_one_connection():
     topology = network(Link(0, 1), Link(0, 1), Link(1, 0), Link(1, 2, TWO), Link(2, 1), Link(2, 2), Link(2, 0))
     assert set(connections_of(topology)) == {
@@ -46,12 +50,10 @@ def test_nodes_stand_apart_and_curves_join_them(spec):
     topology = parse_topology(spec)
     places = node_positions(topology)
     assert places.shape == (topology.node_count, 2)
-    apart = np.linalg.norm(places[:, None] - places[None, :], axis=2) + 9 * np.eye(len(places))
-    assert apart.min() > 0.5
+    assert least_distance(places) > 0.5
     connections = connections_of(topology)
     for connection, curve in zip(connections, curves_of(connections, places), strict=True):
-        assert np.allclose(curve[0], places[connection.src])
-        assert np.allclose(curve[-1], places[connection.dst])
+        assert np.allclose(curve[[0, -1]], places[[connection.src, connection.dst]])
 
 
 def test_links_around_a_torus_pass_by_the_nodes_between():
@@ -64,9 +66,14 @@ def test_links_around_a_torus_pass_by_the_nodes_between():
         assert distance > 0.2, connection
 
 
-def test_a_torus_stands_on_its_grid():
+def test_a_torus_stands_on_its_grid_and_many_nodes_around_their_only_switch():
     places = node_positions(parse_topology("transpose(torus:3x5)"))
     assert np.allclose(places, [(rank % 5, -(rank // 5)) for rank in range(15)])
+    places = node_positions(parse_topology("nvl72:1"))
+    radius = np.hypot(*places.T)
+    assert np.allclose(places[72], 0)
+    assert np.allclose(radius[:72], radius[0])
+    assert radius[0] < 12  # a row would be 71 wide
 
 
 def test_same_topology_same_bytes(tmp_path):
@@ -120,22 +127,12 @@ def test_routers_stand_inside_a_circle_of_hosts():
             assert nearest == link.dst - 72
 
 
-def test_many_compute_nodes_stand_around_their_only_switch():
-    places = node_positions(parse_topology("nvl72:1"))
-    radius = np.hypot(*places.T)
-    assert np.allclose(places[72], 0)
-    assert np.allclose(radius[:72], radius[0])
-    assert radius[0] < 12  # a row would be 71 wide
-
-
 @pytest.mark.parametrize(
     "spec",
     ["a100:2", "h100:3", "fattree:4", "fattree:6", "dragonfly:3,2,2", "railclos:2,4,50,3", "switch:9,1", "switch:40,1"],
 )
 def test_nodes_stand_apart(spec):
-    places = node_positions(parse_topology(spec))
-    apart = np.linalg.norm(places[:, None] - places[None, :], axis=2) + 9 * np.eye(len(places))
-    assert apart.min() > 0.45
+    assert least_distance(node_positions(parse_topology(spec))) > 0.45
 
 
 @given(strongly_connected_topologies(switches=4))

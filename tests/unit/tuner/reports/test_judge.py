@@ -88,15 +88,16 @@ def test_public_logs(tmp_path, path, spec, collective, verdict, of_bound, share)
     assert large.library_us / large.measured_us == pytest.approx(share, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("spec", "size", "limit"),
-    [("a100:1", 2**30, "link"), ("mi250half:2", 2**30, "algorithm"), ("a100:1", 2**13, "latency")],
-)
-def test_what_limits_a_size(tmp_path, spec, size, limit):
-    ranks = ch.topology(spec).compute_count
-    found = ch.judge(log(tmp_path, {size: 1e6}, factor=2 * (ranks - 1) / ranks), spec)
-    assert found.sizes[0].limited_by == limit
-    assert found.verdict.startswith("slow")
+def test_what_limits_a_size(tmp_path):
+    for spec, size, limit in (
+        ("a100:1", 2**30, "link"),
+        ("mi250half:2", 2**30, "algorithm"),
+        ("a100:1", 2**13, "latency"),
+    ):
+        ranks = ch.topology(spec).compute_count
+        found = ch.judge(log(tmp_path, {size: 1e6}, factor=2 * (ranks - 1) / ranks), spec)
+        assert found.sizes[0].limited_by == limit
+        assert found.verdict.startswith("slow")
     path = log(tmp_path, {2**30: 1e5}, "all_gather_perf", 0.75)
     assert ch.judge(path, "railclos:4,1,50,1").sizes[0].limited_by == "NIC"
 
@@ -111,12 +112,10 @@ def test_a_size_that_is_slower_than_those_around_it(tmp_path):
 
 
 def test_wrong_elements_are_the_verdict(tmp_path, capsys):
-    done = chorale(capsys, "judge", log(tmp_path, {2**20: 50.0}, wrong=3), "--topology", "h100:1", "--json")
-    assert done.code == 1
+    done = chorale(capsys, "judge", log(tmp_path, {2**20: 50.0}, wrong=3), "--topology", "h100:1", "--json", code=1)
     assert done.document["verdict"].startswith("wrong: 2 of the measured times")
     file = DATA / "rccl-tests" / "rccl_half_allreduce.txt"
-    done = chorale(capsys, "judge", file, "--topology", "mi250half:2")
-    assert done.code == 0
+    done = chorale(capsys, "judge", file, "--topology", "mi250half:2", code=0)
     assert done.stdout.startswith("slow: 10GiB at ") or done.stdout.startswith("slow: 8GiB at ")
     document = chorale(capsys, "judge", file, "--topology", "mi250half:2", "--json").document
     assert set(document["sizes"][0]) == {
@@ -149,30 +148,27 @@ def test_mpi_on_a_network_of_links(tmp_path):
     assert ch.judge(path, "hypercube:3", "allreduce").sizes[0].library_us == pytest.approx(14002.4)
 
 
-def named_transfers(verified: VerifiedSchedule) -> set[tuple[str, str, str, int, int]]:
-    """Return the transfers of one chunk a shard by what they mean: ids of nodes, and chunks."""
-    schedule = verified.schedule.expand()
-    names, rows = schedule.topology.node_ids, schedule.transfers
-    columns = (schedule.src, schedule.dst, rows.shard, rows.lo, rows.hi)
-    return {(names[a], names[b], names[c], lo, hi) for a, b, c, lo, hi in zip(*map(list, columns), strict=True)}
-
-
 def test_kept_transfers_are_those_that_both_have():
     one, other = (
         synthesize(method, parse_topology("complete:5"), ALLGATHER, None, SerialExecutor())
         for method in ("bfb", "ring")
     )
+
+    def named(verified: VerifiedSchedule) -> set[tuple[str, str, str, int, int]]:
+        """Return the transfers of one chunk a shard by what they mean: ids of nodes, and chunks."""
+        schedule = verified.schedule.expand()
+        names, rows = schedule.topology.node_ids, schedule.transfers
+        columns = (schedule.src, schedule.dst, rows.shard, rows.lo, rows.hi)
+        return {(names[a], names[b], names[c], lo, hi) for a, b, c, lo, hi in zip(*map(list, columns), strict=True)}
+
     same = warm_start_document(one, one)
     assert same["transfers_kept"] == same["transfers_possible"] == 20
-    both = warm_start_document(one, other)
-    assert both["transfers_kept"] == len(named_transfers(one) & named_transfers(other)) < 20
+    assert warm_start_document(one, other)["transfers_kept"] == len(named(one) & named(other)) < 20
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(4.03, "4.03 s"), (2.88e-12, "2.88 ps"), (-0.083, "-83 ms"), (-1.12, "-1.12 s")]
-)
-def test_durations_have_the_unit_that_suits_them(seconds, text):
-    assert seconds_text(seconds) == text
+def test_durations_have_the_unit_that_suits_them():
+    durations = {4.03: "4.03 s", 2.88e-12: "2.88 ps", -0.083: "-83 ms", -1.12: "-1.12 s"}
+    assert {seconds: seconds_text(seconds) for seconds in durations} == durations
 
 
 TOOLS = Path(__file__).parents[3] / "data" / "fabric_tools"
@@ -190,17 +186,14 @@ def test_a_file_is_read_and_written_back():
     assert graph.channels == (NcclChannel((0, 1, 3, 2), (10, 10)),)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_other_files_are_refused():
+    for content, message in (
         (b"<system/>", "the root element of a graph file of NCCL must be <graphs>"),
         (b'<graphs version="1"/>', "this graph file of NCCL has no graph with channels"),
-        (b'<graphs><graph id="0" pattern="x" speedintra="1"><channel/></graph></graphs>', "damaged graph file of NCCL"),
-    ],
-)
-def test_other_files_are_refused(content, message):
-    with pytest.raises(InvalidInput, match=message):
-        read_graphs(content)
+        (b'<graphs><graph id="0" pattern="x" speedintra="1"><channel/></graph></graphs>', "damaged graph file"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            read_graphs(content)
 
 
 def test_a_dumped_ring_beside_those_that_are_found(capsys):
@@ -214,26 +207,23 @@ def test_a_dumped_ring_beside_those_that_are_found(capsys):
     assert "found here" in chorale(capsys, "topology", "graph", PAIRS, DUMPED).stdout
 
 
-@pytest.mark.parametrize(
-    ("spec", "channels", "rate"), [("h100:1", 12, 30), ("mi300x:1", 7, 48), ("mi250half:1", 2, 36)]
-)
-def test_rings_are_found_and_written_as_the_library_takes_them(spec, channels, rate):
-    topology = parse_topology(spec)
-    graph = found_rings(topology)
-    assert (len(graph.channels), graph.speed_intra) == (channels, rate)
-    assert all(sorted(channel.gpus) == list(range(topology.compute_count)) for channel in graph.channels)
-    if spec == "mi300x:1":  # a complete box: every link once
-        rings = [channel.gpus for channel in graph.channels]
-        assert len({pair for ring in rings for pair in pairwise([*ring, ring[0]])}) == 56
-    assert read_graphs(graph_file([graph])) == [graph]
+def test_rings_are_found_and_written_as_the_library_takes_them():
+    for spec, channels, rate in (("h100:1", 12, 30), ("mi300x:1", 7, 48), ("mi250half:1", 2, 36)):
+        topology = parse_topology(spec)
+        graph = found_rings(topology)
+        assert (len(graph.channels), graph.speed_intra) == (channels, rate)
+        assert all(sorted(channel.gpus) == list(range(topology.compute_count)) for channel in graph.channels)
+        if spec == "mi300x:1":  # a complete box: every link once
+            rings = [channel.gpus for channel in graph.channels]
+            assert len({pair for ring in rings for pair in pairwise([*ring, ring[0]])}) == 56
+        assert read_graphs(graph_file([graph])) == [graph]
 
 
 def test_several_boxes_are_one_ring_and_trees_go_both_ways(capsys, tmp_path):
     """Each box is entered and left by one NIC of 50."""
     graph = NcclGraph(0, RING, 45, 45, (NcclChannel(tuple(range(8)), (0, 0)),))
     assert fitted(graph, parse_topology("h100:2"))["carried_gb_per_s"] == pytest.approx(50)
-    refused = chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml")
-    assert (refused.code, "for one box" in refused.stderr) == (2, True)
+    assert "for one box" in chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml", code=2).stderr
     topology = parse_topology("h100:1")
     chain = NcclGraph(1, 1, 30, 30, (NcclChannel(tuple(range(8))),))
     assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(

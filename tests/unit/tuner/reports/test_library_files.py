@@ -113,21 +113,18 @@ def test_rows_are_of_algorithms_that_nccl_has_for_the_collective():
     }
 
 
-def test_a_program_of_a_method_that_the_library_has_counts_as_its_algorithm():
-    table = ring_table()
-    assert rccl_choice(nccl_table_csv(table), "allreduce", 2048, 4) == ("ring", "ll", 2)
-
-
-@pytest.mark.parametrize("runner", [None, "simulated", "msccl"])
-def test_channels_and_protocol_are_nccls_where_it_did_not_measure(runner):
-    table = ring_table(runner=runner, protocol="Simple")
-    for own_channels in (0, -1):
-        text = nccl_table_csv(table, own_channels=own_channels)
-        assert rccl_choice(text, "allreduce", 2048, 4) == ("ring", "simple", own_channels)
-    assert [each["config"] for each in nccl_call_configs(table)] == [{"algSelection": "RING"}]
-    assert nccl_call_configs(ring_table(runner=runner))[0]["config"] == {"algSelection": "RING_LL+^RING_LL128"}
+def test_channels_and_protocol_are_nccls_where_it_did_not_measure():
+    """A program of a method that the library has counts as its algorithm."""
+    assert rccl_choice(nccl_table_csv(ring_table()), "allreduce", 2048, 4) == ("ring", "ll", 2)
     measured = nccl_call_configs(ring_table(protocol="Simple"))
     assert measured[0]["config"] == {"algSelection": "RING_SIMPLE", "maxCTAs": 2}
+    for runner in (None, "simulated", "msccl"):
+        table = ring_table(runner=runner, protocol="Simple")
+        for own_channels in (0, -1):
+            text = nccl_table_csv(table, own_channels=own_channels)
+            assert rccl_choice(text, "allreduce", 2048, 4) == ("ring", "simple", own_channels)
+        assert [each["config"] for each in nccl_call_configs(table)] == [{"algSelection": "RING"}]
+        assert nccl_call_configs(ring_table(runner=runner))[0]["config"] == {"algSelection": "RING_LL+^RING_LL128"}
 
 
 def test_types_must_be_chosen_between_and_something_must_be_said():

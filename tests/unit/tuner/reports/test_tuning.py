@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from chorale.tuner.reports.tuning import tune_table, undecided_lines
 from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.trials.records import Candidate, RankedTrial
@@ -25,38 +23,29 @@ def report_of(launches: int, more: int, name: str | None, final: dict[str, Any])
     )
 
 
-@pytest.mark.parametrize(
-    ("launches", "more", "final", "settings"),
-    [
+def test_an_undecided_comparison_says_how_to_compare_longer():
+    """Only with limits that a campaign can have, and never by --resume, which does not compare again."""
+    for launches, more, final, settings in (
         (4, 1, {}, "final.minutes=2"),
         (4, 4, {"minutes": 5}, "final.minutes=20"),
         (20, 1, {"minutes": 0.01}, "final.minutes=6"),
         (24, 12, {}, "final.minutes=2 --set final.launches=36"),
         (1, 10**6 - 1, {"launches": 1}, "final.minutes=6 --set final.launches=4"),
         (24, 10**6, {}, None),
-    ],
-)
-def test_an_undecided_comparison_says_how_to_compare_longer(launches, more, final, settings):
-    """Only with limits that a campaign can have, and never by --resume, which does not compare again."""
-    _, *advice = undecided_lines(report_of(launches, more, "proved", final))
-    expected = f"to compare longer, tune again with --set {settings} (--resume would only show this result again)"
-    assert advice == ([] if settings is None else [expected])
+    ):
+        _, *advice = undecided_lines(report_of(launches, more, "proved", final))
+        expected = f"to compare longer, tune again with --set {settings} (--resume would only show this result again)"
+        assert advice == ([] if settings is None else [expected])
 
 
-@pytest.mark.parametrize(
-    ("name", "cell", "line"),
-    [
-        (
-            "proved",
-            "3.75x (3.66 to 3.84)",
-            "which program is best is undecided {}; this one is proved to be faster than ring",
-        ),
-        (None, "undecided (3.66 to 3.84)", "whether a program is faster than ring is undecided {}; until then ring"),
-    ],
-)
-def test_a_proved_speedup_is_not_called_undecided(name, cell, line):
-    report = report_of(4, 1, name, {})
-    table = tune_table(report)
-    [speedups] = [list(column.cells) for column in table.columns if column.header == "speed-up"]
-    assert speedups[0] == cell
-    assert next(undecided_lines(report)) == "4KiB: " + line.format("after 4 launches (about 1 more needed)")
+def test_a_proved_speedup_is_not_called_undecided():
+    proved = "which program is best is undecided {}; this one is proved to be faster than ring"
+    unproved = "whether a program is faster than ring is undecided {}; until then ring"
+    for name, cell, line in (
+        ("proved", "3.75x (3.66 to 3.84)", proved),
+        (None, "undecided (3.66 to 3.84)", unproved),
+    ):
+        report = report_of(4, 1, name, {})
+        [speedups] = [list(column.cells) for column in tune_table(report).columns if column.header == "speed-up"]
+        assert speedups[0] == cell
+        assert next(undecided_lines(report)) == "4KiB: " + line.format("after 4 launches (about 1 more needed)")

@@ -50,11 +50,13 @@ def test_what_was_asked_before_is_answered_at_once_and_equal_jobs_share_a_comput
 
 def test_a_program_is_made_of_a_result_and_checked(service):
     job = service.synthesis("ring:4")
-    made = service.finished(service.post("/v1/programs", result=job["result"], target="msccl-xml", channels=2).json())
-    text = service.client.get(f"/v1/results/{made['result']}/files/program.xml").content
-    assert len(lift(text).ranks) == 4
-    made = service.finished(service.post("/v1/programs", result=job["result"], target="mscclpp-json").json())
-    answer = service.client.get(f"/v1/results/{made['result']}/files/program.json")
+
+    def made(name: str, **options):
+        job_of_program = service.finished(service.post("/v1/programs", result=job["result"], **options).json())
+        return service.client.get(f"/v1/results/{job_of_program['result']}/files/{name}")
+
+    assert len(lift(made("program.xml", target="msccl-xml", channels=2).content).ranks) == 4
+    answer = made("program.json", target="mscclpp-json")
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["gpus"]
 
@@ -130,6 +132,7 @@ def test_jobs_go_on_after_a_restart(tmp_path):
 
 
 TOKENS = {name: make_token() for name in ("alice", "bob", "root")}
+ALICE, BOB, ROOT = (TOKENS[name][0] for name in TOKENS)
 
 
 def access_of(jobs: int = 20, requests: int = 1000) -> Access:
@@ -139,23 +142,22 @@ def access_of(jobs: int = 20, requests: int = 1000) -> Access:
 
 
 def test_owners_see_their_own_jobs_and_administrators_all(tmp_path):
-    alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
     with start_service(tmp_path, FakeTaskBackend(), access_of()) as client:
         service = Service(client, FakeTaskBackend())
-        job = service.finished(service.post("/v1/syntheses", alice, topology="ring:4", method="bfb").json(), alice)
-        for token, status in ((alice, 200), (bob, 404), (root, 200)):
-            headers = {"Authorization": f"Bearer {token}"}
-            assert client.get(f"/v1/jobs/{job['id']}", headers=headers).status_code == status
-        assert client.get("/v1/jobs", headers={"Authorization": f"Bearer {bob}"}).json()["jobs"] == []
-        assert client.delete(f"/v1/jobs/{job['id']}", headers={"Authorization": f"Bearer {bob}"}).status_code == 404
+        job = service.finished(service.post("/v1/syntheses", ALICE, topology="ring:4", method="bfb").json(), ALICE)
+        bob, path = {"Authorization": f"Bearer {BOB}"}, f"/v1/jobs/{job['id']}"
+        for token, status in ((ALICE, 200), (BOB, 404), (ROOT, 200)):
+            assert client.get(path, headers={"Authorization": f"Bearer {token}"}).status_code == status
+        assert client.get("/v1/jobs", headers=bob).json()["jobs"] == []
+        assert client.delete(path, headers=bob).status_code == 404
 
 
 def test_quotas_of_jobs_and_of_requests_answer_429(tmp_path):
     backend = FakeTaskBackend()
     backend.held.set()
     with start_service(tmp_path, backend, access_of(jobs=2, requests=5)) as client:
-        service, token = Service(client, backend), TOKENS["alice"][0]
-        answers = [service.post("/v1/syntheses", token, topology=f"ring:{n}", method="bfb") for n in range(4, 10)]
+        service = Service(client, backend)
+        answers = [service.post("/v1/syntheses", ALICE, topology=f"ring:{n}", method="bfb") for n in range(4, 10)]
         assert [answer.status_code for answer in answers] == [202, 202, 429, 429, 429, 429]
         assert "unfinished" in answers[2].json()["error"]["rule"]
         assert "a minute" in answers[5].json()["error"]["rule"]
@@ -166,8 +168,8 @@ def test_owners_take_turns_and_priorities_order_their_own_jobs(tmp_path):
     backend = FakeTaskBackend()
     backend.held.set()
     with start_service(tmp_path, backend, access_of()) as client:
-        service, alice, bob = Service(client, backend), TOKENS["alice"][0], TOKENS["bob"][0]
-        asked = [(alice, 4, 5), (alice, 5, 1), (alice, 6, 9), (alice, 7, 5), (bob, 8, 5), (bob, 9, 5)]
+        service = Service(client, backend)
+        asked = [(ALICE, 4, 5), (ALICE, 5, 1), (ALICE, 6, 9), (ALICE, 7, 5), (BOB, 8, 5), (BOB, 9, 5)]
         jobs = []
         for token, nodes, priority in asked:
             body = {"topology": f"ring:{nodes}", "method": "bfb", "priority": priority}
@@ -190,7 +192,7 @@ def test_a_job_beyond_the_memory_of_every_node_fails_at_once(tmp_path):
     assert not backend.started
 
 
-def test_metrics_and_headers(service):
+def test_metrics_headers_and_health_which_waits_for_no_lock(service):
     service.synthesis("ring:4")
     service.client.app.state.stopping.set()  # so that streams end immediately
     assert service.client.get("/v1/events", params={"topic": "health"}).status_code == 200
@@ -201,6 +203,9 @@ def test_metrics_and_headers(service):
     assert 'chorale_jobs{state="queued"} 0.0' in answer.text
     assert 'chorale_request_seconds_count{method="POST",route="/v1/syntheses"} 1.0' in answer.text
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    with service.client.app.state.scheduler._lock:
+        answer = service.client.get("/healthz")
+    assert (answer.status_code, answer.json()["queued"]) == (200, 0)
 
 
 ASKED = {"topology": "ring:4", "collective": "allreduce", "size_bytes": 5000}
@@ -222,14 +227,6 @@ def test_what_a_campaign_registered_is_given_out_and_nothing_before(home):
     assert verify(from_parquet(schedule, load_topology)).schedule.topology.spec == "ring:4"
 
 
-def test_health_takes_no_statement_and_waits_for_no_lock(service):
-    scheduler = service.client.app.state.scheduler  # type: ignore[attr-defined]
-    with scheduler._lock:
-        answer = service.client.get("/healthz")
-    assert answer.status_code == 200
-    assert answer.json()["queued"] == 0
-
-
 def test_prices_are_those_of_the_command(service, capsys):
     job = service.synthesis("torus:3x3", collective="allreduce")
     asked = {"result": job["result"], "sizes_bytes": [4096, 2**20], "alpha_us": 1, "link_gbps": 100}
@@ -239,8 +236,7 @@ def test_prices_are_those_of_the_command(service, capsys):
     expected = chorale(capsys, "simulate", "bfb", "torus:3x3", *arguments).document["results"]
     assert [row["time_us"] for row in rows] == [pytest.approx(row["time_us"]) for row in expected]
     answer = service.post("/v1/prices", result=job["result"], sizes_bytes=[4096])
-    assert answer.status_code == 422
-    assert "link_gbps" in answer.json()["error"]["rule"]
+    assert (answer.status_code, "link_gbps" in answer.json()["error"]["rule"]) == (422, True)
 
 
 RING = {"topology": "ring:4", "method": "bfb"}
@@ -279,13 +275,7 @@ def test_what_is_not_possible_is_refused_before_a_job_is_made(service, path, bod
     assert service.client.get("/v1/jobs").json()["jobs"] == []
 
 
-def test_a_worker_builds_a_network_that_is_not_kept():
-    spec = BoundSpec(topology="ring:4")
-    with_network = run_task(JobTask(spec, parse_topology("ring:4")), lambda _done, _total: None)
-    assert run_task(JobTask(spec), lambda _done, _total: None) == with_network
-
-
-def test_networks_are_kept_up_to_a_size():
+def test_networks_are_kept_up_to_a_size_and_a_worker_builds_others():
     networks = NetworkPlanner(JobLimits(), cached_links=20)
     networks.plan("ring:4")
     network = networks.cached("ring:4")
@@ -298,3 +288,5 @@ def test_networks_are_kept_up_to_a_size():
     networks.plan("complete:8")  # too large to be kept, and no reason to drop others
     assert networks.cached("complete:8") is None
     assert networks.cached("ring:6") is not None
+    spec, silent = BoundSpec(topology="ring:4"), lambda _done, _total: None
+    assert run_task(JobTask(spec), silent) == run_task(JobTask(spec, parse_topology("ring:4")), silent)

@@ -64,14 +64,14 @@ def test_bodies(messages, status):
     assert document == {"bytes": 4} if status == 200 else set(document["error"]) == {"rule", "value", "way_out"}
 
 
-@pytest.mark.parametrize(
-    ("token", "length", "status"),
-    [(BEARER["Authorization"], "101", 413), (None, "9", 401), ("Bearer guessed", "9", 401)],
-)
-def test_a_length_that_is_too_large_and_a_body_without_a_token_are_refused_unread(token, length, status):
+def test_a_length_that_is_too_large_and_a_body_without_a_token_are_refused_unread():
     async def never() -> AsyncIterator[dict[str, Any]]:
         raise AssertionError("the body was read")
         yield {}
 
-    found, _ = asyncio.run(answered(never(), token, **{"content-length": length}))
-    assert found == status
+    for token, length, status in (
+        (BEARER["Authorization"], "101", 413),
+        (None, "9", 401),
+        ("Bearer guessed", "9", 401),
+    ):
+        assert asyncio.run(answered(never(), token, **{"content-length": length}))[0] == status

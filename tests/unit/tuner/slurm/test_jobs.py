@@ -101,14 +101,22 @@ def test_jobs_ask_for_what_the_runner_needs(runner, options, spec, profile, shap
     assert job_shape(runner_config(runner, options), load_topology(spec), asked) == shape
 
 
+def _profile(folder: Path, *prologue: str) -> SlurmProfile:
+    return SlurmProfile(command=str(folder / "chorale"), prologue=[f"cd {folder}", *prologue])
+
+
 def _job(folder: Path, arguments: tuple[str, ...], **changes: Any) -> SlurmJob:
     return SlurmJob("chorale-x", arguments, folder, folder / "a home", JobShape(1, 1), **changes)
 
 
-def _shell(script: str, folder: Path, tools: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
+def _tools(folder: Path, tools: dict[str, str]) -> None:
     for name, text in tools.items():
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o700)
+
+
+def _shell(script: str, folder: Path, tools: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
+    _tools(folder, tools)
     (folder / "job.sh").write_text(script)
     environment = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", **variables}
     command = ["bash", str(folder / "job.sh")]
@@ -128,7 +136,7 @@ SCONTROL = 'case $* in *"show job"*) echo "JobId=7 JobState=$STATE x" ;; *) echo
     ],
 )
 def test_a_campaign_with_work_left_requeues_its_job(tmp_path, code, state, restarts, requeued):
-    profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}"])
+    profile = _profile(tmp_path)
     script = _job(tmp_path, ("tune", "my campaign.yaml"), resumes=True).script(profile)
     (tmp_path / "a home" / "slurm").mkdir(parents=True)
     tools = {"chorale": f'printf "%s|" "$@"; exit {code}', "scontrol": SCONTROL, "sleep": "exit 0"}
@@ -139,7 +147,7 @@ def test_a_campaign_with_work_left_requeues_its_job(tmp_path, code, state, resta
 
 
 def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path):
-    profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}"])
+    profile = _profile(tmp_path)
     script = _job(tmp_path, ("run", "x")).script(profile)
     work = "trap 'sleep 1; echo stopped; exit 130' USR1; kill -TERM $PPID; while :; do sleep 0.1; done"
     done = _shell(script, tmp_path, {"chorale": work})
@@ -157,7 +165,7 @@ def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path):
     ids=["before the command", "before it takes signals", "without waiting", "while Ray starts"],
 )
 def test_a_campaign_that_is_stopped_early_requeues(tmp_path, prologue, work, ray):
-    profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}", prologue])
+    profile = _profile(tmp_path, prologue)
     shape = JobShape(2, 4, ray=True) if ray else JobShape(1, 1)
     job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path / "a home", shape, True)
     scontrol = f'case $* in *hostnames*) printf "n1\\nn2\\n" ;; *) {SCONTROL} ;; esac'
@@ -169,15 +177,14 @@ def test_a_campaign_that_is_stopped_early_requeues(tmp_path, prologue, work, ray
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
 
-@pytest.mark.parametrize("tasks", [1, 3])
-def test_scripts_with_ray_are_shell(tmp_path, tasks):
-    job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path, JobShape(2, 4, ray=True), True, tasks)
-    script = job.script(SlurmProfile())
-    checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-    assert ("--array=0-2" in script) == (tasks == 3)
-    assert ("#SBATCH --exclusive" in script) == (tasks == 3)
-    assert script == job.script(SlurmProfile())
+def test_scripts_with_ray_are_shell(tmp_path):
+    for tasks in (1, 3):
+        job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path, JobShape(2, 4, ray=True), True, tasks)
+        script = job.script(SlurmProfile())
+        checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stderr
+        assert ("--array=0-2" in script) == ("#SBATCH --exclusive" in script) == (tasks == 3)
+        assert script == job.script(SlurmProfile())
 
 
 def test_the_command_line_writes_the_script_of_a_campaign(tmp_path, monkeypatch, capsys):
@@ -186,14 +193,10 @@ def test_the_command_line_writes_the_script_of_a_campaign(tmp_path, monkeypatch,
     (tmp_path / "site.yaml").write_text(PROFILE)
     (tmp_path / "c.yaml").write_text(CAMPAIGN)
     for flag in ("--site=x", "--wait", "--time=2h"):
-        done = chorale(capsys, "tune", "c.yaml", flag)
-        assert (done.code, f"{flag.partition('=')[0]} works only for a Slurm job; add --slurm" in done.stderr) == (
-            2,
-            True,
-        ), done.stderr
+        refused = chorale(capsys, "tune", "c.yaml", flag, code=2).stderr
+        assert f"{flag.partition('=')[0]} works only for a Slurm job; add --slurm" in refused
     options = ("--set", "budget.trials=2", "--deterministic", "--json", "--site", "site.yaml", "--array", "2")
-    done = chorale(capsys, "tune", "c.yaml", "--slurm-script", "job.sh", *options)
-    assert done.code == 0, done.stderr
+    chorale(capsys, "tune", "c.yaml", "--slurm-script", "job.sh", *options, code=0)
     script = (tmp_path / "job.sh").read_text()
     settings = "--set budget.trials=2 --deterministic --json c.yaml"
     shared = "--set runner.at_once=2 --set 'runner.needs.resources={chorale_task: 1}' --set controls=every-trial"
@@ -221,11 +224,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmittedJob:
     return job
 
 
-def _scontrol(folder: Path, text: str) -> None:
-    (folder / "scontrol").write_text(f"#!/bin/sh\n{text}\n")
-    (folder / "scontrol").chmod(0o700)
-
-
 @pytest.mark.parametrize(
     ("answer", "left", "code"),
     [
@@ -240,7 +238,7 @@ def _scontrol(folder: Path, text: str) -> None:
 )
 def test_a_job_that_is_followed_ends_with_its_code(tmp_path, job, answer, left, code):
     running = "test -e asked || { touch asked; echo JobId=7 JobState=RUNNING ExitCode=0:0; exit; }"
-    _scontrol(tmp_path, f"cd {tmp_path}; {running}; {answer}")
+    _tools(tmp_path, {"scontrol": f"cd {tmp_path}; {running}; {answer}"})
     if left is not None:
         Path(job.output).with_suffix(".code").write_text(f"{left}\n")
     said = list[str]()
@@ -249,34 +247,25 @@ def test_a_job_that_is_followed_ends_with_its_code(tmp_path, job, answer, left, 
 
 def test_a_controller_that_is_silent_for_a_while_is_waited_for(tmp_path, job, monkeypatch):
     silent = f"test $(wc -l < {tmp_path}/asked) -gt 2 || {{ echo Unable to contact slurm controller >&2; exit 1; }}"
-    _scontrol(tmp_path, f"echo x >> {tmp_path}/asked; {silent}; echo JobId=7 JobState=FAILED ExitCode=2:0")
+    _tools(tmp_path, {"scontrol": f"echo x >> {tmp_path}/asked; {silent}; echo JobId=7 JobState=FAILED ExitCode=2:0"})
     assert follow(job, lambda text: None) == 2
-    _scontrol(tmp_path, "echo Unable to contact slurm controller >&2; exit 1")
+    _tools(tmp_path, {"scontrol": "echo Unable to contact slurm controller >&2; exit 1"})
     monkeypatch.setattr(submission, "_SILENCE_LIMIT_S", 0.0)
     with pytest.raises(Unavailable, match="Unable to contact slurm controller"):
         follow(job, lambda text: None)
 
 
-@pytest.mark.parametrize("command", [("tune", "--stop", "c"), ("campaign", "cancel", "c")])
-def test_a_job_that_runs_is_cancelled(tmp_path, job, capsys, command):
-    _scontrol(tmp_path, "echo JobId=7 JobState=RUNNING ExitCode=0:0")
-    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/cancelled\n')
-    (tmp_path / "scancel").chmod(0o700)
-    done = chorale(capsys, *command)
-    assert (done.code, "job 7 is cancelled" in done.stderr) == (0, True)
-    assert (tmp_path / "cancelled").read_text() == "7\n"
-
-
-@pytest.mark.parametrize(
-    ("answer", "ended"),
-    [("echo JobId=7 JobState=TIMEOUT ExitCode=0:0", "job 7 has ended (TIMEOUT);"), (FORGOTTEN, "7 has ended;")],
-)
-def test_a_job_that_has_ended_cannot_be_stopped(tmp_path, job, capsys, answer, ended):
-    _scontrol(tmp_path, answer)
-    done = chorale(capsys, "tune", "--stop", "c")
-    assert (done.code, ended in done.stderr) == (1, True), done.stderr
-
-
-def test_the_latest_job_of_a_name_is_remembered(tmp_path, job):
+def test_the_latest_job_of_a_name_is_cancelled_while_it_runs(tmp_path, job, capsys):
     assert submitted(tmp_path / "slurm", "chorale-c") == job
     assert submitted(tmp_path / "slurm", "chorale-d") is None
+    _tools(
+        tmp_path, {"scontrol": "echo JobId=7 JobState=RUNNING ExitCode=0:0", "scancel": f'echo "$@" > {tmp_path}/gone'}
+    )
+    for command in (("tune", "--stop", "c"), ("campaign", "cancel", "c")):
+        assert "job 7 is cancelled" in chorale(capsys, *command, code=0).stderr
+        assert (tmp_path / "gone").read_text() == "7\n"
+        (tmp_path / "gone").unlink()
+    ended = "echo JobId=7 JobState=TIMEOUT ExitCode=0:0", "job 7 has ended (TIMEOUT);"
+    for answer, said in (ended, (FORGOTTEN, "7 has ended;")):
+        _tools(tmp_path, {"scontrol": answer})
+        assert said in chorale(capsys, "tune", "--stop", "c", code=1).stderr

@@ -36,14 +36,35 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def track(home: Home, store: Store, clock: Callable[[], float]) -> TrackingResult:
+def track(home: Home, store: Store, clock: Callable[[], float], *more: Callable[[], bool]) -> TrackingResult:
+    """Track a launch of `TRIALS`; `more`: whether to wait for MLflow at the end."""
     campaign = small_campaign()
     tracker = Tracker(home, campaign, load_topology(campaign.topology), store, clock)
     tracker.start()
     for trial in TRIALS:
         store.add(trial)
         tracker.trial(trial)
-    return tracker.finish(store.trials, None, "FINISHED", 60.0)
+    return tracker.finish(store.trials, None, "FINISHED", 60.0, *more)
+
+
+def break_calls(
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    outages: list[bool],
+    counts: Callable[..., bool] = lambda *_: True,
+    lost_answer: bool = False,
+) -> None:
+    """Let calls of `step` that count fail as `outages` says, with `lost_answer` after they were done."""
+    genuine, answers = getattr(MlflowStore, step), iter(outages)
+
+    def broken(self: MlflowStore, *arguments: Any, **named: Any) -> Any:
+        fails = counts(*arguments) and next(answers, False)
+        done = None if fails and not lost_answer else genuine(self, *arguments, **named)
+        if fails:
+            raise Unavailable("MLflow cannot be reached", "the network", "wait")
+        return done
+
+    monkeypatch.setattr(MlflowStore, step, broken)
 
 
 @pytest.mark.parametrize(
@@ -52,18 +73,7 @@ def track(home: Home, store: Store, clock: Callable[[], float]) -> TrackingResul
 )
 def test_after_an_outage_every_trial_is_told_once(home, store, monkeypatch, step, lost_answer):
     """The third call of `step` fails, before it reaches MLflow or, with a lost answer, after it was done."""
-    calls = [0]
-    genuine = getattr(MlflowStore, step)
-
-    def broken(self: MlflowStore, *arguments: Any, **named: Any) -> Any:
-        calls[0] += 1
-        if calls[0] != 3:
-            return genuine(self, *arguments, **named)
-        if lost_answer:
-            genuine(self, *arguments, **named)
-        raise Unavailable("MLflow cannot be reached", "the network", "wait")
-
-    monkeypatch.setattr(MlflowStore, step, broken)
+    break_calls(monkeypatch, step, [False, False, True], lost_answer=lost_answer)
     tracked = track(home, store, lambda: 0.0)
     assert tracked.problem is None
     found = tracked_runs(home.mlflow_uri)
@@ -75,37 +85,16 @@ def test_after_an_outage_every_trial_is_told_once(home, store, monkeypatch, step
 def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(home, store, monkeypatch):
     """Each reading of the clock is a minute later, so the pause is over with the next trial."""
     minutes = iter(range(1000))
-    outages = iter([True, True, False])
-    genuine = MlflowStore.upload
-
-    def broken(self: MlflowStore, run_id: str, files: dict[str, bytes]) -> None:
-        if "campaign.json" not in files and next(outages, False):
-            raise Unavailable("MLflow cannot be reached", "the network", "wait")
-        genuine(self, run_id, files)
-
-    monkeypatch.setattr(MlflowStore, "upload", broken)
+    break_calls(monkeypatch, "upload", [True, True, False], lambda _run, files: "campaign.json" not in files)
     tracked = track(home, store, lambda: LONGEST_PAUSE_S * next(minutes))
     assert tracked.problem is None
     assert len(tracked.run_ids) == len(tracked_runs(home.mlflow_uri)) == len(TRIALS)
 
 
 def test_who_can_wait_reaches_mlflow_after_the_end(home, store, monkeypatch):
-    outages = iter([True] * 3)
-    genuine = MlflowStore.experiment
-
-    def broken(self: MlflowStore, name: str) -> str:
-        if next(outages, False):
-            raise Unavailable("MLflow cannot be reached", "the network", "wait")
-        return genuine(self, name)
-
-    monkeypatch.setattr(MlflowStore, "experiment", broken)
-    campaign = small_campaign()
-    tracker = Tracker(home, campaign, load_topology(campaign.topology), store, lambda: 0.0)
-    tracker.start()
-    for trial in TRIALS:
-        store.add(trial)
+    break_calls(monkeypatch, "experiment", [True] * 3)
     asked: list[bool] = []
-    tracked = tracker.finish(store.trials, None, "FINISHED", 60.0, lambda: asked.append(True) or True)
+    tracked = track(home, store, lambda: 0.0, lambda: asked.append(True) or True)
     assert len(asked) == 2  # the first outage was at the start, the second and third at the end
     assert tracked.problem is None
     assert len(tracked_runs(home.mlflow_uri)) == len(TRIALS)
@@ -139,14 +128,11 @@ def test_the_opening_can_be_waited_for(home, store, monkeypatch):
     assert events == ["opened", "waited"]
 
 
-def tags(runner: str = "local") -> dict[str, str]:
-    return {RUNNER: runner, PROGRAM_ID: "p"}
-
-
 def test_the_same_program_from_another_kind_of_runner_is_another_version():
-    assert is_same(tags(), tags())
-    assert not is_same(tags(runner="simulated"), tags())
-    assert not is_same({}, tags())
+    local, simulated = ({RUNNER: runner, PROGRAM_ID: "p"} for runner in ("local", "simulated"))
+    assert is_same(local, local)
+    assert not is_same(simulated, local)
+    assert not is_same({}, local)
 
 
 def test_the_version_behind_an_alias_is_found_and_nothing_where_there_is_none(home, tmp_path):
@@ -169,6 +155,9 @@ def test_what_cannot_be_asked_is_not_taken_for_nothing(home, tmp_path, monkeypat
     (home.root / "mlflow.db").write_bytes(b"garbage" * 1000)
     with pytest.raises(Unavailable):
         store.aliased("model", "champion")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="file"):
+        MlflowStore(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", tmp_path / "artifacts")
 
 
 def test_a_server_with_logins_forbids_questions_about_models_that_it_does_not_have(tmp_path):
@@ -242,23 +231,18 @@ mlflow_store.create_database(sys.argv[1])
 """
 
 
-def test_what_a_killed_process_left_is_made_again(tmp_path, mlflow_template):
+def test_what_a_killed_process_left_is_made_again_by_one_of_several(tmp_path, mlflow_template):
     killed = start(QUICK_KILLED, tmp_path)
     killed.communicate(timeout=60)
     assert killed.returncode == 9
     assert not (tmp_path / "mlflow.db").exists()
     assert (tmp_path / "mlflow.db.new").exists()
-    process = start(QUICK_WORKING, tmp_path, str(mlflow_template))
-    assert process.communicate(timeout=60) == ("made\n", "")
-    assert (tmp_path / "mlflow.db").read_bytes() == mlflow_template.read_bytes()
-    assert sorted(path.name for path in tmp_path.glob("*.new*")) == []
-
-
-def test_one_of_several_makes_it(tmp_path, mlflow_template):
     processes = [start(QUICK_WORKING, tmp_path, str(mlflow_template)) for _ in range(4)]
     answers = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, answers
-    assert sorted(out for out, _ in answers) == ["", "", "", "made\n"]
+    assert sorted(answers) == [("", "")] * 3 + [("made\n", "")]
+    assert (tmp_path / "mlflow.db").read_bytes() == mlflow_template.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.new*")) == []
     assert stat.S_IMODE((tmp_path / "mlflow.db").stat().st_mode) == 0o600
 
 
@@ -274,12 +258,6 @@ def test_one_that_was_not_made_to_its_end_is_named_with_a_way_out(tmp_path, mlfl
             connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
     with pytest.raises(Unavailable, match="--resume"):
         MlflowStore(f"sqlite:///{file}?again", tmp_path / "artifacts").experiment("second")
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match="file"):
-        MlflowStore(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", tmp_path / "artifacts")
 
 
 class Guarded(BaseHTTPRequestHandler):

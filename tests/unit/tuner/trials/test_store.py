@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -23,15 +24,35 @@ TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number 
 
 
 class Disk:
-    """Writes like `os.write` while `full` is False."""
+    """Writes like `os.write` as far as there is room; None is room without end."""
 
-    def __init__(self) -> None:
-        self.full = False
+    def __init__(self, room: int | None = None) -> None:
+        self.room = room
 
     def write(self, descriptor: int, content: bytes | memoryview) -> int:
-        if self.full:
+        if self.room == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return os.write(descriptor, content)
+        taken = os.write(descriptor, content[: self.room])
+        self.room = None if self.room is None else self.room - taken
+        return taken
+
+
+def test_a_full_disk_is_waited_for_and_one_that_stays_full_ends_the_launch(tmp_path, caplog, monkeypatch):
+    disk, waits = Disk(), list[float]()
+    store = Store(tmp_path, LAUNCH, disk.write)
+    disk.room = 0
+    monkeypatch.setattr(patiently, "__defaults__", (lambda _seconds: setattr(disk, "room", None),))
+    store.add(TRIALS[0])
+    assert "No space left on device" in caplog.text
+    disk.room = 0
+    monkeypatch.setattr(patiently, "__defaults__", (waits.append,))
+    with pytest.raises(Unavailable, match=r"the journal cannot be written.*--resume: it is measured again"):
+        store.add(TRIALS[1])
+    assert waits == [1.0] * 6
+    disk.room = None
+    assert store.trials == TRIALS[:1]
+    store.close()
+    assert Store(tmp_path).trials == TRIALS[:1]
 
 
 def test_everything_recorded_is_there_again(tmp_path):
@@ -40,11 +61,14 @@ def test_everything_recorded_is_there_again(tmp_path):
     final = FinalComparison({TRIALS[0].trial_id: TRIALS[0].sizes}, 3)
     for record in (TRIALS[0], pruned, TRIALS[1], final):
         store.add(record)
+    store.keep("s", b"schedule", "p", "program")
+    store.keep("s", b"other", "p", "other")  # files are written once
     store.close()
     again = Store(tmp_path)
-    assert again.launch == LAUNCH
+    assert (again.launch, again.final) == (LAUNCH, final)
     assert again.trials == [TRIALS[0], pruned, TRIALS[1]]
-    assert again.final == final
+    assert again.schedule_path("s").read_bytes() == b"schedule"
+    assert again.program_path("p").read_bytes() == b"program"
     again.close()
 
 
@@ -63,70 +87,26 @@ def test_a_second_writer_is_refused_or_waits_until_the_first_lets_go(tmp_path):
     timer.join()
 
 
-def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path, caplog, monkeypatch):
-    disk = Disk()
-    store = Store(tmp_path, LAUNCH, disk.write)
-    disk.full = True
-
-    def free_some_space(_seconds: float) -> None:
-        disk.full = False
-
-    monkeypatch.setattr(patiently, "__defaults__", (free_some_space,))
-    store.add(TRIALS[0])
-    assert "No space left on device" in caplog.text
-    store.close()
-    assert Store(tmp_path).trials == TRIALS[:1]
-
-
-def test_a_disk_that_stays_full_ends_the_launch_and_keeps_what_was_saved(tmp_path, monkeypatch):
-    disk = Disk()
-    store = Store(tmp_path, LAUNCH, disk.write)
-    store.add(TRIALS[0])
-    disk.full = True
-    waits: list[float] = []
-    monkeypatch.setattr(patiently, "__defaults__", (waits.append,))
-    with pytest.raises(Unavailable, match=r"the journal cannot be written.*--resume: it is measured again"):
-        store.add(TRIALS[1])
-    assert waits == [1.0] * 6
-    disk.full = False
-    assert store.trials == TRIALS[:1]
-    store.close()
-    assert Store(tmp_path).trials == TRIALS[:1]
-
-
-def test_files_are_kept_by_content_id_and_written_once(tmp_path):
-    store = Store(tmp_path, LAUNCH)
-    store.keep("s", b"schedule", "p", "program")
-    store.keep("s", b"other", "p", "other")
-    assert store.schedule_path("s").read_bytes() == b"schedule"
-    assert store.program_path("p").read_bytes() == b"program"
-    store.close()
-
-
-@pytest.mark.parametrize(("line", "number"), [(0, 1), (2, 3)])
-def test_a_damaged_line_is_named(tmp_path, line, number):
+def test_a_torn_end_is_told_and_a_damaged_line_named(tmp_path, caplog):
     store = Store(tmp_path, LAUNCH)
     for trial in TRIALS:
         store.add(trial)
     store.close()
     path = tmp_path / "trials.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[line] = lines[line].replace(b":", b";", 1)
-    path.write_bytes(b"".join(lines))
-    for _ in range(2):  # who was refused holds the folder no longer
-        with pytest.raises(InvalidInput, match=f"line {number} of"):
-            Store(tmp_path)
-
-
-def test_a_torn_end_is_told(tmp_path, caplog):
-    Store(tmp_path, LAUNCH).close()
-    with (tmp_path / "trials.jsonl").open("ab") as journal:
-        journal.write(b'{"trial_id":"a')
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"trial_id":"a')
     with caplog.at_level(logging.WARNING, "chorale.store"):
         store = Store(tmp_path)
-    assert store.trials == []
+    assert store.trials == TRIALS
     assert "ended in an unfinished line, which was dropped" in caplog.text
     store.close()
+    for line in (0, 2):
+        lines = whole.splitlines(keepends=True)
+        lines[line] = lines[line].replace(b":", b";", 1)
+        path.write_bytes(b"".join(lines))
+        for _ in range(2):  # who was refused holds the folder no longer
+            with pytest.raises(InvalidInput, match=f"line {line + 1} of"):
+                Store(tmp_path)
 
 
 LINES = [b'{"a":1}', b'{"b":[2,3]}', b"", b'{"c":"x"}']
@@ -157,22 +137,12 @@ def test_wherever_a_write_was_cut_whole_lines_stay(tmp_path):
 
 @pytest.mark.parametrize("taken_before", [0, 3])
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, taken_before):
-    room = [taken_before]
-
-    def write(descriptor: int, content: bytes | memoryview) -> int:
-        if room[0] == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        taken = os.write(descriptor, content[: room[0]])
-        room[0] -= taken
-        return taken
-
-    journal_of_lines(tmp_path / "j")
-    before = (tmp_path / "j").read_bytes()
-    journal = Journal(tmp_path / "j", write)
+    before, disk = journal_of_lines(tmp_path / "j"), Disk(taken_before)
+    journal = Journal(tmp_path / "j", disk.write)
     with pytest.raises(OSError, match="No space left"):
         journal.append(b"too long for the room")
     assert (tmp_path / "j").read_bytes() == before
-    room[0] = 100
+    disk.room = 100
     journal.append(b"fits now")
     assert journal.lines() == [*LINES, b"fits now"]
 
@@ -232,18 +202,17 @@ def test_who_comes_second_where_no_lock_holds_ends_the_first(tmp_path):
     assert Store(tmp_path).trials == TRIALS
 
 
-def add_a_line(journal: Path) -> None:
-    journal.write_bytes(journal.read_bytes() + b"{}\n")
-
-
-def change_a_line(journal: Path) -> None:
-    content = journal.read_bytes()
-    journal.write_bytes(content[:-12] + b"00000000" + content[-4:])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(add_a_line, "lines of another process"), (change_a_line, None), (Path.unlink, "was removed")],
+    [
+        (lambda journal: journal.write_bytes(journal.read_bytes() + b"{}\n"), "lines of another process"),
+        (
+            lambda journal: journal.write_bytes(re.sub(rb".{8}(?=.{4}\Z)", b"0" * 8, journal.read_bytes(), flags=re.S)),
+            None,
+        ),
+        (Path.unlink, "was removed"),
+    ],
+    ids=["a line more", "a line changed", "removed"],
 )
 def test_what_somebody_else_does_to_the_journal_ends_the_writer(tmp_path, change, message):
     store = Store(tmp_path, LAUNCH)

@@ -65,23 +65,14 @@ def test_every_size_lies_in_its_class(size_bytes):
     assert size_class.max_bytes + 1 == SizeClass(size_class.exponent + 1).min_bytes
 
 
-TARGETS = ("msccl-xml", "msccl-executor-xml", "oneccl-xml")
-
-
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["msccl-xml", "msccl-executor-xml", "oneccl-xml"])
 def test_every_program_serves_the_sizes_that_it_was_best_at(target):
     program = replace(ring_allreduce(range(4)), target=target, name="ring")
-    asked = []
-
-    def read(name: str) -> bytes:
-        asked.append(name)
-        return target_named(target).emit(program).encode()
-
+    asked, text = list[str](), target_named(target).emit(program).encode()
     chosen = tuning_table([standing(1, 2.0, 0.5, 2.0, 1.5), standing(2, 0.9, 1.0, 1.1, 1.6)], together=False)
-    files = table_programs(chosen, read)
+    files = table_programs(chosen, lambda name: asked.append(name) or text)
     assert list(files) == ["01-1024-4095.xml", "03-16384-65535.xml", "04-65536-65536.xml"]
-    ids = [one.trial.program_id for one in chosen if one.trial]
-    assert asked == ids
+    assert asked == [one.trial.program_id for one in chosen if one.trial]
     for name, text in files.items():
         _, first, last = name.removesuffix(".xml").split("-")
         assert lift(text) == replace(program, min_bytes=int(first), max_bytes=int(last))
@@ -96,7 +87,6 @@ def test_programs_and_settings_serve_their_sizes_and_what_was_rounded_up():
     assert list(files) == ["02-16384-65535.xml", "nccl-tuner.csv"]
     rows = files["nccl-tuner.csv"].decode().splitlines()[1:]
     assert rows == [f"allreduce,{sizes},ring,ll128,8,-1,4,-1,-1" for sizes in ("1024,16383", "65536,65536")]
-    program = target_named("msccl-xml").emit(replace(ring_allreduce(range(4)), target="msccl-xml", name="ring"))
     [choice] = tuning_table([standing(1, *[2.0] * 4)], together=False)[-1:]
     rounded = replace(choice, result=replace(choice.result, measured_bytes=65600))
     assert list(table_programs([rounded], lambda name: program.encode())) == ["01-65536-65600.xml"]

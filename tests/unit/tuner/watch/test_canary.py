@@ -30,6 +30,12 @@ from chorale.tuner.watch.canary import (
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
 
 _SIZE = 1 << 16
+_SIZES = (1024, 1 << 20)
+_CUT_CUBE = "without(hypercube:3;link=0>1;link=1>0)"
+
+
+def _planner(*methods: str) -> Planner:
+    return Planner(PlanRequest(("allreduce",), _SIZES, methods, NetworkModel.of(100, 0, 0, "1/10")))
 
 
 def _measure(ratios: Iterator[float]) -> Callable[[RunRequest], Measurement]:
@@ -42,29 +48,24 @@ def _measure(ratios: Iterator[float]) -> Callable[[RunRequest], Measurement]:
 
 
 def _tables() -> list[Table]:
-    planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
-    return [planner.plan(spec).table for spec in ("complete:4", "without(complete:4;link=0-1)")]
+    return [_planner("bfb").plan(spec).table for spec in ("complete:4", "without(complete:4;link=0-1)")]
 
 
-@pytest.mark.parametrize(
-    ("ratios", "measured", "is_slower"),
-    [
+def test_six_ratios_above_one_are_slower_and_the_first_that_is_not_ends_it():
+    for ratios, measured, is_slower in (
         ([0.9], 1, False),
         ([1.2, 1.1, 0.99], 3, False),
         ([1.2, 1.1, 1.3, 1.2, 1.2, 1.001], 6, True),
         ([1.2, 1.1, 1.3, 1.2, 1.2, 1.0], 6, False),
-    ],
-)
-def test_six_ratios_above_one_are_slower_and_the_first_that_is_not_ends_it(ratios, measured, is_slower):
-    canary = Canary(parse_topology("complete:4"), _measure(iter(ratios)), (_SIZE,), 6, 10.0, lambda: 0.0)
-    (row,) = canary.compare(*_tables(), ("allreduce",)).rows
-    assert (row.ratio.samples, row.is_slower) == (measured, is_slower)
+    ):
+        canary = Canary(parse_topology("complete:4"), _measure(iter(ratios)), (_SIZE,), 6, 10.0, lambda: 0.0)
+        (row,) = canary.compare(*_tables(), ("allreduce",)).rows
+        assert (row.ratio.samples, row.is_slower) == (measured, is_slower)
 
 
 def _publications() -> tuple[Publication, Publication]:
     """Return publications of a whole and of a cut network."""
-    planner = Planner(PlanRequest(("allreduce",), (1 << 20,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
-    plans = [planner.plan(spec) for spec in ("complete:4", "without(complete:4;link=0>1)")]
+    plans = [_planner("bfb").plan(spec) for spec in ("complete:4", "without(complete:4;link=0>1)")]
     first, second = (
         Publication(replace(plan, seconds=0.0), 1000.0, {"why": "a test", "spec": plan.spec, "costs": plan.costs})
         for plan in plans
@@ -72,7 +73,7 @@ def _publications() -> tuple[Publication, Publication]:
     return first, second
 
 
-def test_a_publisher_goes_on_where_one_was_killed(tmp_path):
+def test_a_publisher_goes_on_where_one_was_killed_and_needs_its_folder(tmp_path):
     """Killed before the file was replaced, and after it: the file decides what is published."""
     (tmp_path / "record").mkdir()
     first, second = _publications()
@@ -87,9 +88,6 @@ def test_a_publisher_goes_on_where_one_was_killed(tmp_path):
         again = Publisher(tmp_path / "table", tmp_path / "record")
         again.resume()
         assert (again.present, again.former) == ((second, first) if is_replaced else (first, None))
-
-
-def test_without_its_folder_nothing_is_published(tmp_path):
     with pytest.raises(InvalidInput):
         Publisher(tmp_path / "none" / "table", tmp_path).publish(_publications()[0], None)
 
@@ -137,15 +135,6 @@ def test_status_files_are_added_up_and_others_passed_over(tmp_path):
     (tmp_path / "endless").write_text('{"sizes": [{"digest": "", "collective": "", "size_bytes": Infinity}]}')
     paths = [status, status, damaged, other, *(tmp_path / name for name in ("none", "pipe", "zero", "deep", "endless"))]
     assert read_jobs(paths) == {("digest", "allreduce", 64): CallTimes(4, 3.0, 2.5)}
-
-
-_SIZES = (1024, 1 << 20)
-_CUT_CUBE = "without(hypercube:3;link=0>1;link=1>0)"
-_REQUEST = PlanRequest(("allreduce",), _SIZES, ("bfb", "forest"), NetworkModel.of(100, 0, 0, "1/10"))
-
-
-def _planner(*methods: str) -> Planner:
-    return Planner(PlanRequest(("allreduce",), _SIZES, methods, _REQUEST.model))
 
 
 def test_a_plan_is_a_sound_table_with_proven_costs_and_is_looked_up():

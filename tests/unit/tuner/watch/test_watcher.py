@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chorale.job.settings import read_table
+from chorale.job.table.layout import TableProgram
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from chorale.runners.api.link_reports import Link, LinkReport, steady_unix_s
 from chorale.synth.simulation.simulate import NetworkModel
@@ -66,16 +67,12 @@ def _measured(ratio: float) -> Callable[[RunRequest], Outcome]:
     """Return what stands in for a runner in which the candidate takes `ratio` times as long."""
 
     def measure(request: RunRequest) -> Outcome:
+        def measured(seconds: float) -> tuple[SizeMeasurement, ...]:
+            times_s = (seconds,) * request.repeats
+            return tuple(SizeMeasurement(size, size, times_s, True) for size in request.sizes_bytes)
+
         times = {PRESENT: 1.0, CANDIDATE: ratio}
-        return Measurement(
-            "fake",
-            {
-                name: tuple(
-                    SizeMeasurement(size, size, (times[name],) * request.repeats, True) for size in request.sizes_bytes
-                )
-                for name in request.programs
-            },
-        )
+        return Measurement("fake", {name: measured(times[name]) for name in request.programs})
 
     return measure
 
@@ -105,6 +102,12 @@ def _run(watch: Watch, fabric: _FakeFabric, seconds: float = 600.0) -> Iterator[
 
 def _next(events: Iterator[Event], name: str) -> Event:
     return next(event for event in events if event["event"] == name)
+
+
+def _entry(path: Path) -> TableProgram:
+    entry = table_entry(read_table(path)[0], "allreduce", _SIZE)
+    assert entry is not None
+    return entry
 
 
 def _begun(path: Path, *options: Any, seconds: float = 600.0) -> tuple[_FakeFabric, Iterator[Event], Event]:
@@ -146,14 +149,11 @@ def test_it_publishes_for_the_fabric_as_it_is_and_after_a_change(tmp_path):
 
 def test_a_slower_program_is_not_published(tmp_path):
     fabric, events, _ = _begun(tmp_path / "table", _measured(1.2))
-    before = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
+    before = _entry(tmp_path / "table")
     fabric.dead = {(2, 3), (3, 2)}
     assert _next(events, "canary")["rows"][0]["slower"]
-    assert before is not None
     published = _next(events, "publish")
-    after = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
-    assert after is not None
-    assert after.digest == before.digest
+    assert _entry(tmp_path / "table").digest == before.digest
     assert read_table(tmp_path / "table")[1] == published["table"]
 
 
@@ -198,8 +198,7 @@ def test_failures_planned_ahead_are_looked_up(tmp_path):
     watch = _watch(fabric, tmp_path / "table")
     events = _run(watch, fabric)
     _next(events, "publish")
-    planner = watch.renewal.planner
-    while not planner.has("without(complete:4;link=2>3;link=3>2)"):
+    while not watch.renewal.planner.has("without(complete:4;link=2>3;link=3>2)"):
         assert list(watch.step()) == []
     fabric.dead = {(2, 3), (3, 2)}
     assert _next(events, "replan")["ahead"]
@@ -210,9 +209,7 @@ def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path):
     said: dict[Key, CallTimes] = {}
 
     def calls(count: int, seconds: float) -> None:
-        entry = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
-        assert entry is not None
-        key = entry.digest, "allreduce", _SIZE
+        key = _entry(tmp_path / "table").digest, "allreduce", _SIZE
         more = CallTimes(count, count * seconds, count * seconds**2 * 1.01)
         said[key] = said.get(key, CallTimes()) + more
 
