@@ -14,19 +14,7 @@ import torch
 from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
 from chorale.runners.device.memory import DTYPES, PlanDevice, SymmetricBuffer, copy_shards
 from chorale.runners.engine.library import ReduceOp
-from chorale.runners.plans.rank_plans import (
-    COUNTERS,
-    WINDOWS,
-    Arithmetic,
-    PlanBuffers,
-    RankRegion,
-    WordsHead,
-    blocked_lines,
-    check_words,
-    encode_plan,
-    load_plan_library,
-    plan_library,
-)
+from chorale.runners.plans import rank_plans
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -51,11 +39,11 @@ class _Placed:
     """
 
     plan: ExecutionPlan
-    shape: PlanBuffers
-    head: WordsHead
+    shape: rank_plans.PlanBuffers
+    head: rank_plans.WordsHead
     most: int
     first: int
-    region: RankRegion
+    region: rank_plans.RankRegion
     words: Any
     state: Any
     record: Any
@@ -65,7 +53,7 @@ class _Placed:
 class _Bound:
     """A prepared kernel launch, which can be repeated. tensors: kept alive, because `binding` has their addresses"""
 
-    arithmetic: Arithmetic
+    arithmetic: rank_plans.Arithmetic
     binding: Any
     blocks: int
     tensors: tuple[Any, ...]
@@ -108,7 +96,7 @@ class GroupPlans:
         self._limit_s, self._keeps_wide = limit_s, keeps_wide
         self._placed: dict[str, _Placed] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
-        shapes = {name: PlanBuffers.of(plan) for name, (plan, _) in requests.items()}
+        shapes = {name: rank_plans.PlanBuffers.of(plan) for name, (plan, _) in requests.items()}
         # An upper bound, for any element type, of the bytes in a piece of the largest vector, padding included
         unit = 2 * PLAN_ALIGNMENT_BYTES
         pieces = {
@@ -174,7 +162,9 @@ class GroupPlans:
         found = []
         for name, placed in self._placed.items():
             if placed.record[0]:
-                lines = blocked_lines(placed.record.tolist(), partial(packet_writer, placed.plan, self._rank))
+                lines = rank_plans.blocked_lines(
+                    placed.record.tolist(), partial(packet_writer, placed.plan, self._rank)
+                )
                 parts = (line.split(" ", 2) for line in lines.splitlines())
                 found += [(name, int(block), int(step), why) for block, step, why in parts]
         return found
@@ -187,12 +177,12 @@ class GroupPlans:
         )
         return f"plan {blocked[0][0][:12]} on rank {self._rank} of the group timed out: {told}" if blocked else None
 
-    def _place(self, plan: ExecutionPlan, shape: PlanBuffers, piece: int, first: int) -> _Placed:
-        words = encode_plan(plan, self._rank)
-        check_words(load_plan_library(plan_library()), words, self._rank, self._ranks)
-        head = WordsHead.of(words)
+    def _place(self, plan: ExecutionPlan, shape: rank_plans.PlanBuffers, piece: int, first: int) -> _Placed:
+        words = rank_plans.encode_plan(plan, self._rank)
+        rank_plans.check_words(rank_plans.load_plan_library(rank_plans.plan_library()), words, self._rank, self._ranks)
+        head = rank_plans.WordsHead.of(words)
         scratch = max(layout.cells - layout.scratch_base for layout in shape.layouts) * shape.pieces_of_a_chunk
-        region = RankRegion.of(head, self._ranks, scratch, shape.packets, piece)
+        region = rank_plans.RankRegion.of(head, self._ranks, scratch, shape.packets, piece)
         state = self._device.tensor(array("q", head.state()))
         record = self._device.host_words(1 + 4 * head.blocks)
         return _Placed(plan, shape, head, piece, first, region, self._device.tensor(words), state, record)
@@ -236,7 +226,7 @@ class GroupPlans:
             rule, value = "a plan has memory for pieces of at most {} bytes", f"{placed.most}, not {sizes.piece_bytes}"
             raise InvalidInput(rule, value, "call `fits` first, or request memory for larger vectors")
         operation = ReduceOp.SUM if key[3] == ReduceOp.AVG else key[3]
-        arithmetic = Arithmetic(DTYPES[key[2]], operation, self._keeps_wide)
+        arithmetic = rank_plans.Arithmetic(DTYPES[key[2]], operation, self._keeps_wide)
         self._device.prepare(arithmetic)
         # `found` becomes the addresses of all ranks' windows (input, output and parts of the plan's memory), then each
         # window's multicast address: 0 if a switch cannot be used, for example because offsets differ between ranks.
@@ -253,9 +243,9 @@ class GroupPlans:
             for rank, row in enumerate(rows)
             for buffer, offset in zip(buffers, row, strict=True)
         ]
-        for window in range(WINDOWS):
+        for window in range(rank_plans.WINDOWS):
             offsets, everywhere = {row[window] for row in rows}, buffers[window].everywhere
-            reached = everywhere and len(offsets) == 1 and window < COUNTERS - 1
+            reached = everywhere and len(offsets) == 1 and window < rank_plans.COUNTERS - 1
             found.append(everywhere + offsets.pop() if reached else 0)
         bases = self._device.tensor(array("q", found))
         tensors = (placed.words, placed.state, self._broken)

@@ -19,21 +19,7 @@ from chorale.runners.execution.started_ranks import TOKEN
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.process_launch.processes import (
-    CLUSTER,
-    FABRIC,
-    LOOPBACK,
-    LocalProcess,
-    rank_environment,
-    require_network_kind,
-)
-from chorale.runners.process_launch.slurm import (
-    HYDRA_SCRIPT,
-    SlurmAllocation,
-    in_slurm_job,
-    require_one_process,
-    start_launcher,
-)
+from chorale.runners.process_launch import processes, slurm
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -153,10 +139,10 @@ def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
     `hosts`, all nodes of the job) get consecutive blocks of ranks. Raises InvalidInput if the blocks would differ in
     size, or if the file of hosts cannot be read.
     """
-    if hosts is None and not in_slurm_job():
+    if hosts is None and not slurm.in_slurm_job():
         return RankHosts(None)
-    listed = SlurmAllocation.current().hosts_of(ranks) if hosts is None else _listed(hosts)
-    if in_slurm_job() and len(listed) < ranks and all(count == 1 for _, count in listed):
+    listed = slurm.SlurmAllocation.current().hosts_of(ranks) if hosts is None else _listed(hosts)
+    if slurm.in_slurm_job() and len(listed) < ranks and all(count == 1 for _, count in listed):
         if ranks % len(listed):
             rule = f"hosts of a Slurm job must share the {ranks} ranks evenly, or have counts, as in n1:3,n2:5"
             raise InvalidInput(rule, hosts, "name other hosts, or add counts")
@@ -232,8 +218,8 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     Raises InvalidInput for an unknown kind, an ambiguous fabric, an unreadable host file, or if a launcher has
     started several copies of this process, and Unavailable without MPI or such a network.
     """
-    require_network_kind(where)
-    require_one_process()
+    processes.require_network_kind(where)
+    slurm.require_one_process()
     if hosts in ("", "@"):
         rule = f"--hosts {{}} names no {'file' if hosts else 'host'}"
         raise InvalidInput(rule, hosts or "''", "check that the variable in it, such as $PBS_NODEFILE, is set")
@@ -241,11 +227,11 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     ranks = topology.compute_count
     command = (*_RANK, str(ranks))
     launcher = mpi_launcher(mpiexec)
-    may_be_fabric = where in (None, FABRIC) and hosts is None
+    may_be_fabric = where in (None, processes.FABRIC) and hosts is None
     if may_be_fabric and (found := find_fabric(topology.id, fabric)) is not None:
         # The launcher runs on rank 0 and reaches the other nodes with a script that takes options, an address and a
         # command, like ssh.
-        environment = {**rank_environment(), **launcher.fabric_environment}
+        environment = {**processes.rank_environment(), **launcher.fabric_environment}
         options = launcher.in_fabric([found.address(rank) for rank in range(found.ranks)])
         start = (mpiexec, *options, *launcher.passing((*environment, TOKEN)), "-n", str(found.ranks), *command)
         cases = "\n".join(
@@ -256,28 +242,28 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
         script = f'#!/bin/sh\n{skip}\nhost="$1"\nshift\ncase "$host" in\n{cases}\nesac\nexit 1\n'
         return MpiLaunch((*found.command_prefix(0), *start), environment, script, found.facts(), is_here=True)
     has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
-    if where == LOOPBACK:
+    if where == processes.LOOPBACK:
         placed = RankHosts("localhost")
-    elif has_cluster and where != FABRIC and fabric is None:
+    elif has_cluster and where != processes.FABRIC and fabric is None:
         placed = rank_hosts(hosts, ranks)
     else:
         rule = "the runner mpi needs a fabric that is up, hosts, or an allocation of a scheduler: {}"
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
         raise Unavailable(rule, f"there is none for {wanted}", way_out)
-    in_steps = where != LOOPBACK and in_slurm_job()
-    environment = rank_environment()
+    in_steps = where != processes.LOOPBACK and slurm.in_slurm_job()
+    environment = processes.rank_environment()
     # The launcher finds an allocation's hosts by itself; in a Slurm job, steps keep the order of hosts.
     options = (*launcher.on_hosts(placed.names), *launcher.passing((*environment, TOKEN)))
     argv = (mpiexec, *options, "-n", str(ranks), *command)
-    is_here, script = where == LOOPBACK, HYDRA_SCRIPT if in_steps else ""
-    facts = {"network": LOOPBACK if is_here else CLUSTER}
+    is_here, script = where == processes.LOOPBACK, slurm.HYDRA_SCRIPT if in_steps else ""
+    facts = {"network": processes.LOOPBACK if is_here else processes.CLUSTER}
     return MpiLaunch(argv, environment, script, facts, is_here, placed.expected, in_steps)
 
 
 def start_launch(
     launch: MpiLaunch, words: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
-) -> LocalProcess:
+) -> processes.LocalProcess:
     """Start the launcher. words, variables: additional arguments and environment variables for the ranks
 
     The caller must end the launcher and all processes that it starts.
@@ -285,7 +271,7 @@ def start_launch(
     command = f"exec {shlex.join((*launch.argv, *words))}".replace(SCRIPT, '"$PWD/launcher"')
     if launch.is_here:  # put MPI's temporary files where they are always removed
         command = f'export TMPDIR="$PWD"\n{command}'
-    return start_launcher(command, {**launch.environment, **variables}, launch.in_steps, launch.script)
+    return slurm.start_launcher(command, {**launch.environment, **variables}, launch.in_steps, launch.script)
 
 
 _SUPERVISE = (

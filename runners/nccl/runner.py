@@ -27,16 +27,8 @@ from chorale.runners.nccl.config import GpuRanksConfig, NcclConfig
 from chorale.runners.nccl.log import SUBSYSTEMS, not_applied, variables_read
 from chorale.runners.nccl.parameters import library_names, process_variables, settings_named
 from chorale.runners.nccl.rank import LOG, NcclPart
+from chorale.runners.process_launch import slurm
 from chorale.runners.process_launch.processes import Host, LocalHost, ProcessHandle, ProcessSpec, rank_environment
-from chorale.runners.process_launch.slurm import (
-    STEP,
-    gpus_per_node,
-    host_names,
-    in_slurm_job,
-    launch_command,
-    placement_fault,
-    start_launcher,
-)
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
@@ -134,18 +126,18 @@ def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Map
         return (config.address or own_address) if own_address else "", each
 
     # Ranks started by srun need no MPI, because srun sets a variable with their number.
-    words = launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
+    words = slurm.launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
     if shutil.which(words[0]) is None:
         way_out = "run on a node of a GPU cluster, or choose another launcher"
         raise Unavailable("the launcher of ranks must be installed", f"there is no {words[0]} here", way_out)
-    rest_of = partial(command, rank=-1, per_node=gpus_per_node(ranks, config.hosts, config.gpus_per_node))
+    rest_of = partial(command, rank=-1, per_node=slurm.gpus_per_node(ranks, config.hosts, config.gpus_per_node))
 
     def together(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
         passed = [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
         # The step's name is a variable that the shell must expand.
-        text = " ".join(word if STEP in word else shlex.quote(word) for word in [*words, *passed])
-        in_steps = launcher == "srun" or in_slurm_job()
-        return [start_launcher(f"exec {text} {shlex.join(rest_of(meeting))}", {**variables, **more}, in_steps)]
+        text = " ".join(word if slurm.STEP in word else shlex.quote(word) for word in [*words, *passed])
+        in_steps = launcher == "srun" or slurm.in_slurm_job()
+        return [slurm.start_launcher(f"exec {text} {shlex.join(rest_of(meeting))}", {**variables, **more}, in_steps)]
 
     return config.address or socket.getfqdn(), together
 
@@ -292,12 +284,12 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
         variants = self._variants(request, group)
         first = group.ranks_for(variants[-1][0])
         per_node = config.gpus_per_node
-        if per_node and config.hosts and (fault := placement_fault(config.hosts, per_node, first.hosts)):
+        if per_node and config.hosts and (fault := slurm.placement_fault(config.hosts, per_node, first.hosts)):
             raise RunStopped(FailureKind.UNAVAILABLE, fault)
         settings = " ".join(f"{name}={value}" for name, value in sorted(config.variables.items()))
         options = {name: one for name, one in config.rank_options().items() if one and name != "memory"}
         facts = {"launcher": config.launcher, "variables": settings, **options}
-        self._identify({**first.facts, "clock": "stream", **facts, "nodes": host_names(first.hosts)}, environment)
+        self._identify({**first.facts, "clock": "stream", **facts, "nodes": slurm.host_names(first.hosts)}, environment)
         deadline = time.monotonic() + request.timeout_s
         self._prove(group, request, variants, deadline)
         group.load(variants, deadline)

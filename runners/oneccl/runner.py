@@ -19,17 +19,7 @@ from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.oneccl.install import PACKAGES, build_library, runtime_files
 from chorale.runners.oneccl.rank import ENGINE, LIBRARY
-from chorale.runners.process_launch.processes import (
-    CLUSTER,
-    FABRIC,
-    LOOPBACK,
-    Host,
-    LocalHost,
-    ProcessHandle,
-    ProcessSpec,
-    rank_environment,
-    require_network_kind,
-)
+from chorale.runners.process_launch import processes
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
@@ -42,7 +32,7 @@ class RankPlacement:
     address: this process's address for ranks on other machines; empty if all are on this machine
     """
 
-    hosts: Sequence[Host]
+    hosts: Sequence[processes.Host]
     facts: Facts
     address: str = ""
     close: Callable[[], None] = lambda: None
@@ -56,12 +46,12 @@ def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> Ra
 
     Raises InvalidInput for an unknown kind or an ambiguous fabric, and Unavailable if there is no such network.
     """
-    require_network_kind(where)
-    if where == LOOPBACK:
-        return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
-    if where != CLUSTER and (up := find_fabric(topology.id, fabric)) is not None:
+    processes.require_network_kind(where)
+    if where == processes.LOOPBACK:
+        return RankPlacement([processes.LocalHost()] * topology.compute_count, {"network": processes.LOOPBACK})
+    if where != processes.CLUSTER and (up := find_fabric(topology.id, fabric)) is not None:
         return RankPlacement(up.hosts(), up.facts())
-    if where != FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
+    if where != processes.FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
         return placement
     rule = "oneCCL needs a fabric that is up, or a Ray cluster with a node for each rank: {}"
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
@@ -75,7 +65,7 @@ def _cluster(topology: Topology) -> RankPlacement | None:
     if nodes.hosts is None:
         nodes.close()
         return None
-    facts = {"network": CLUSTER, "nodes": ",".join(host.name() for host in nodes.hosts)}
+    facts = {"network": processes.CLUSTER, "nodes": ",".join(host.name() for host in nodes.hosts)}
     return RankPlacement(nodes.hosts, facts, nodes.own_address, close=nodes.close)
 
 
@@ -111,17 +101,17 @@ class OneCclRanks(StartedRanks):
         environment: Mapping[str, str],
         deadline: float,
     ) -> None:
-        def start(meeting: str, variables: Mapping[str, str]) -> list[ProcessHandle]:
+        def start(meeting: str, variables: Mapping[str, str]) -> list[processes.ProcessHandle]:
             started = []
             for rank, (host, (index, size)) in enumerate(
                 zip(placement.hosts, local_ranks(placement.hosts), strict=True)
             ):
                 each = {
-                    **rank_environment(), **FIXED_ENVIRONMENT, **environment, **variables,
+                    **processes.rank_environment(), **FIXED_ENVIRONMENT, **environment, **variables,
                     "CCL_LOCAL_RANK": str(index), "CCL_LOCAL_SIZE": str(size),
                 }  # fmt: skip
                 command = (*argv, meeting, str(rank), str(len(placement.hosts)), host.address)
-                started.append(host.start(ProcessSpec(command, each, files)))
+                started.append(host.start(processes.ProcessSpec(command, each, files)))
             return started
 
         super().__init__(len(placement.hosts), placement.address, start, deadline, placement.close)
@@ -130,7 +120,7 @@ class OneCclRanks(StartedRanks):
         return FailureKind.REJECTED if _REFUSED in reason else FailureKind.CRASH
 
 
-def local_ranks(hosts: Sequence[Host]) -> list[tuple[int, int]]:
+def local_ranks(hosts: Sequence[processes.Host]) -> list[tuple[int, int]]:
     """Return (position among the ranks at its address, number of ranks at its address) for each rank."""
     addresses = [host.address for host in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]

@@ -17,15 +17,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.optimum import (
-    Bound,
-    CutSearch,
-    cut_direction,
-    improving_cuts,
-    node_set,
-    search_for,
-    shards_of_vector,
-)
+from chorale.synth.bounds import optimum
 from chorale.synth.bounds.tree_pairs import trim_at_switches
 from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -88,7 +80,7 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
         if solution.x is None:
             break
         network, kept = _rounded(topology, solution.x[:count])
-        *_, (time, cut) = improving_cuts(CutSearch(network, weights))
+        *_, (time, cut) = optimum.improving_cuts(optimum.CutSearch(network, weights))
         if 1 / float(time) >= solution.x[count] * (1 - _CLOSE):
             worth = -solution.ineqlin.marginals
             of_switches = dict(zip(switches, worth.tolist(), strict=False))
@@ -98,14 +90,14 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
     raise CheckFailed("no use of links without copies was found", topology.spec, "report this network")
 
 
-def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
+def switch_bound(topology: Topology, collective: Collective) -> optimum.Bound | None:
     """Return the bound due to switches that cannot copy, or None if none of them has more bandwidth out than in.
 
     For reduce_scatter and reduce, it is the bound due to switches that cannot add and have more bandwidth in than out.
     Also returns None above `MAX_LINKS`, and if the linear program fails.
     """
-    search = search_for(topology, collective)
-    outward = cut_direction(collective) == "out-of"
+    search = optimum.search_for(topology, collective)
+    outward = optimum.cut_direction(collective) == "out-of"
     able = {node for node, each in topology.abilities.items() if (each.reduce if outward else each.multicast)}
     surplus = np.zeros(topology.node_count, dtype=np.int64)
     np.add.at(surplus, search.topology.links.src, search.units)
@@ -131,13 +123,13 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
         price += value * ((links.dst == node).astype(object) - (links.src == node).astype(object))
     priced = zip(search.topology.links, price.tolist(), strict=True)
     earned = sum((link.bandwidth * each for link, each in priced if each > 0), Fraction(0))
-    proof = [(weight, node_set(cut)) for cut, weight in zip(use.cuts, weights, strict=True) if weight > 0]
+    proof = [(weight, optimum.node_set(cut)) for cut, weight in zip(use.cuts, weights, strict=True) if weight > 0]
     if not proof or not earned:
         return None
-    value = counted / earned / shards_of_vector(topology, collective)
+    value = counted / earned / optimum.shards_of_vector(topology, collective)
     kind = "cuts-out-of" if outward else "cuts-into"
     prices, parts = zip(*proof, strict=True)
-    return Bound(kind, max(proof)[1], value, parts=parts, prices=prices, worth=tuple(worth.items()))
+    return optimum.Bound(kind, max(proof)[1], value, parts=parts, prices=prices, worth=tuple(worth.items()))
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:

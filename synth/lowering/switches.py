@@ -20,18 +20,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.fragments import contiguous_runs
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.plans.plan import (
-    MAX_BLOCK_CHANNELS,
-    MAX_OPERATION_CHANNELS,
-    TARGET,
-    Action,
-    ExecutionPlan,
-    Operand,
-    Operation,
-    PlanBlock,
-    RankPlan,
-    bounded_bytes,
-)
+from chorale.synth.programs.plans import plan
 from chorale.synth.programs.program import Buffer
 from chorale.synth.schedule.schedule import ColumnBounds, ProcessSchedule, Routes, Schedule
 from chorale.synth.targets.registry import LONGEST_NAME
@@ -40,7 +29,7 @@ from chorale.synth.topology.expansions import process_network, promoted
 Numbers = NDArray[np.int64]
 
 
-def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
+def switch_plan(schedule: Schedule, options: LoweringOptions) -> plan.ExecutionPlan:
     """Return an execution plan for the verified `schedule`. O(rows + ranks^2).
 
     Each rank has `options.block_group` thread blocks, or more if they are needed for a channel to each peer.
@@ -49,8 +38,8 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
         InvalidInput: `options` require another target or protocol, or the trees are not stars around one switch that is
             linked to all ranks.
     """
-    if options.target != TARGET:
-        rule = f"schedules in which switches add or multicast can only become {TARGET} plans"
+    if options.target != plan.TARGET:
+        rule = f"schedules in which switches add or multicast can only become {plan.TARGET} plans"
         raise InvalidInput(rule, options.target, "use that target, or a schedule of ranks alone")
     if options.protocol != "Simple" or options.reads or options.pipeline_bytes:
         rule = "plans in which a switch adds need protocol Simple, without reads and pipelines"
@@ -83,46 +72,46 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     roots = np.zeros(chunks, dtype=np.int64)
     for row in np.flatnonzero(adds & (source >= ranks)).tolist():
         roots[low[row] : high[row]] = target[row]
-    blocks = max(options.block_group, -(-(ranks - 1) // MAX_BLOCK_CHANNELS))
+    blocks = max(options.block_group, -(-(ranks - 1) // plan.MAX_BLOCK_CHANNELS))
     bodies = tuple(
         _rank(rank, ranks, blocks, np.flatnonzero(roots == rank), len(roots), options) for rank in range(ranks)
     )
-    last = bounded_bytes(options.max_bytes, len(roots), 0)
+    last = plan.bounded_bytes(options.max_bytes, len(roots), 0)
     name = f"{schedule.collective.name.value} {schedule.method} {schedule.topology.spec}"
-    return ExecutionPlan(
+    return plan.ExecutionPlan(
         name[:LONGEST_NAME], schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id
     )
 
 
-def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
+def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> plan.RankPlan:
     """Return the plan of `rank`: synchronise with all ranks, let the switch add the chunks `own`, synchronise again."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
-    nop = Operation(Action.NOP)
-    sync = [nop] if blocks == 1 else [Operation(Action.BARRIER, barrier=(0, blocks))]
+    nop = plan.Operation(plan.Action.NOP)
+    sync = [nop] if blocks == 1 else [plan.Operation(plan.Action.BARRIER, barrier=(0, blocks))]
     first, count = contiguous_runs((own,), max(1, len(own)))
     bodies = []
     for number, share in enumerate(np.array_split(np.arange(len(peers)), blocks)):
         sums = [
-            Operation(
-                Action.GROUP_LOAD_REDUCE_STORE,
-                (Operand(chunk, length, switch=0),),
-                (Operand(chunk, length, switch=len(buffers) - 1),),
+            plan.Operation(
+                plan.Action.GROUP_LOAD_REDUCE_STORE,
+                (plan.Operand(chunk, length, switch=0),),
+                (plan.Operand(chunk, length, switch=len(buffers) - 1),),
                 kind="switch",
                 part=(number, blocks),
             )
             for chunk, length in zip(own[first].tolist(), count.tolist(), strict=True)
         ]
         runs = [
-            tuple(range(start, min(start + MAX_OPERATION_CHANNELS, len(share))))
-            for start in range(0, len(share), MAX_OPERATION_CHANNELS)
+            tuple(range(start, min(start + plan.MAX_OPERATION_CHANNELS, len(share))))
+            for start in range(0, len(share), plan.MAX_OPERATION_CHANNELS)
         ]
-        signals = [Operation(Action.RELAXED_SIGNAL, channels=run) for run in runs]
-        meeting = [nop, *signals, *(Operation(Action.RELAXED_WAIT, channels=run) for run in runs), nop]
+        signals = [plan.Operation(plan.Action.RELAXED_SIGNAL, channels=run) for run in runs]
+        meeting = [nop, *signals, *(plan.Operation(plan.Action.RELAXED_WAIT, channels=run) for run in runs), nop]
         operations = (*meeting, *sync, *sums, *sync, *meeting)
-        bodies.append(PlanBlock(tuple(share.tolist()), (), operations, switches=tuple(range(len(buffers)))))
+        bodies.append(plan.PlanBlock(tuple(share.tolist()), (), operations, switches=tuple(range(len(buffers)))))
     switches = tuple((buffer, tuple(range(ranks))) for buffer in buffers)
-    return RankPlan(chunks, chunks, 0, tuple(peers), (), (), tuple(bodies), switches=switches)
+    return plan.RankPlan(chunks, chunks, 0, tuple(peers), (), (), tuple(bodies), switches=switches)
 
 
 PROCESS_TARGET = "oneccl-xml"

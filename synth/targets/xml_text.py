@@ -18,18 +18,8 @@ from xml.parsers import expat
 import numpy as np
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs import program
 from chorale.synth.programs.check_structure import TargetLimits
-from chorale.synth.programs.program import (
-    BUFFERS,
-    NO_PEER,
-    OPS,
-    ColumnBlocks,
-    ProgramViolation,
-    RankColumns,
-    RankProgram,
-    columns_from,
-    ends_of,
-)
 
 MAX_VALUE_CHARACTERS = 65536
 LONGEST_VALUE = 255  # limit for all values outside steps; the MSCCL reader truncates longer values
@@ -40,7 +30,7 @@ _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
 Attribute = str | int
 
 
-def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], single_wait: bool) -> str:
+def document_text(root: Mapping[str, Attribute], ranks: Iterable[program.RankProgram], single_wait: bool) -> str:
     """Return a program as XML text. O(instructions + waits).
 
     Args:
@@ -70,12 +60,12 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
     return "\n".join([*lines, "</algo>\n"])
 
 
-def _operands(columns: RankColumns) -> list[str]:
+def _operands(columns: program.RankColumns) -> list[str]:
     """Return the XML attributes from `type` to `cnt` of each instruction, as text."""
-    sources = [f'" type="{op.value}" srcbuf="{buffer}" srcoff="' for op in OPS for buffer in BUFFERS]
-    targets = [f'" dstbuf="{buffer}" dstoff="' for buffer in BUFFERS]
+    sources = [f'" type="{op.value}" srcbuf="{buffer}" srcoff="' for op in program.OPS for buffer in program.BUFFERS]
+    targets = [f'" dstbuf="{buffer}" dstoff="' for buffer in program.BUFFERS]
     rows = zip(
-        (columns.op * len(BUFFERS) + columns.src_buffer).tolist(),
+        (columns.op * len(program.BUFFERS) + columns.src_buffer).tolist(),
         columns.src_offset.tolist(),
         columns.dst_buffer.tolist(),
         columns.dst_offset.tolist(),
@@ -85,7 +75,7 @@ def _operands(columns: RankColumns) -> list[str]:
     return [f'{sources[kind]}{src}{targets[into]}{dst}" cnt="{count}' for kind, src, into, dst, count in rows]
 
 
-def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
+def _joined_steps(columns: program.RankColumns) -> Iterator[list[str]]:
     """Yield the step elements of each thread block, in the form in which a step has all its waits."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     pairs = zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)
@@ -100,10 +90,10 @@ def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
         yield [f'      <step s="{item - begin}{operands[item]}{waiting[item]}"/>' for item in range(begin, end)]
 
 
-def _single_steps(columns: RankColumns) -> Iterator[list[str]]:
+def _single_steps(columns: program.RankColumns) -> Iterator[list[str]]:
     """Yield the step elements of each thread block, with a `nop` step for each additional wait."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
-    rows = ends_of(np.maximum(columns.waits, 1))  # number of steps written before each instruction
+    rows = program.ends_of(np.maximum(columns.waits, 1))  # number of steps written before each instruction
     waited = columns.first[columns.wait_block] + columns.wait_step
     published = np.zeros(len(operands), dtype=np.int64)
     published[waited] = 1
@@ -135,8 +125,8 @@ LARGEST_INTEGER = 2**63 - 1
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
-_TYPES = {op.value: number for number, op in enumerate(OPS)}
-_NOP = len(OPS)
+_TYPES = {op.value: number for number, op in enumerate(program.OPS)}
+_NOP = len(program.OPS)
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
 """Attributes that a step may have in the form with all its waits."""
 _SKIPPED = "skipped"
@@ -193,9 +183,9 @@ class XmlAttributes:
     def buffer(self, name: str) -> int:
         """Return the index into BUFFERS of the buffer whose letter is the value of attribute `name`."""
         letter = self.text(name)
-        if letter not in BUFFERS:
+        if letter not in program.BUFFERS:
             raise InvalidInput(f"{name} of {self.location} must be i, o or s", repr(letter), "name one of the buffers")
-        return BUFFERS.index(letter)
+        return program.BUFFERS.index(letter)
 
 
 class DocumentBody(NamedTuple):
@@ -207,10 +197,10 @@ class DocumentBody(NamedTuple):
     notices:       elements that readers ignore
     """
 
-    ranks: tuple[RankProgram, ...]
-    findings: tuple[ProgramViolation, ...] = ()
-    text_findings: tuple[ProgramViolation, ...] = ()
-    notices: tuple[ProgramViolation, ...] = ()
+    ranks: tuple[program.RankProgram, ...]
+    findings: tuple[program.ProgramViolation, ...] = ()
+    text_findings: tuple[program.ProgramViolation, ...] = ()
+    notices: tuple[program.ProgramViolation, ...] = ()
 
 
 class _Step(NamedTuple):
@@ -268,14 +258,14 @@ def read_document(text: bytes, choose: LimitsChooser) -> tuple[XmlAttributes, Do
     if chosen is None or chosen.root is None or chosen.limits is None:
         raise InvalidInput("the program has no root element <algo>", "", "write the file again")
     notices = [
-        ProgramViolation.at("skipped", f"readers ignore <{element}> under <{parent}> ({count} of them)")
+        program.ProgramViolation.at("skipped", f"readers ignore <{element}> under <{parent}> ({count} of them)")
         for (element, parent), count in sorted(chosen.skipped.items())
     ]
     if len(builders) > 1:
         if not chosen.limits.single_wait:
             raise InvalidInput("the file contains {}, one program is needed", f"{len(builders)} programs", "keep one")
         message = f"the file holds {len(builders)} documents in a row; only the first <algo> is read"
-        notices.append(ProgramViolation.at("documents", message))
+        notices.append(program.ProgramViolation.at("documents", message))
     return chosen.root, chosen.body()._replace(notices=tuple(notices))
 
 
@@ -316,7 +306,7 @@ class _Builder:
         self.limits: TargetLimits | None = None
         self._single_wait = True
         self._rank = _Rank(0, (0, 0, 0), [])
-        self._ranks: dict[int, tuple[RankProgram, list[ProgramViolation]]] = {}
+        self._ranks: dict[int, tuple[program.RankProgram, list[program.ProgramViolation]]] = {}
         self._path = [""]
         self.skipped: Counter[tuple[str, str]] = Counter()
         self.elements = 0
@@ -331,8 +321,8 @@ class _Builder:
                 raise InvalidInput("the gpu id {} is too large", number, f"ngpus is {count}")
         ranks, findings = [], []
         for number in range(count):
-            missing = ProgramViolation.at("missing rank", "the file has no gpu element for it", number)
-            rank, faults = self._ranks.get(number, (RankProgram(0, 0, 0, ()), [missing]))
+            missing = program.ProgramViolation.at("missing rank", "the file has no gpu element for it", number)
+            rank, faults = self._ranks.get(number, (program.RankProgram(0, 0, 0, ()), [missing]))
             ranks.append(rank)
             findings += faults
         return DocumentBody(tuple(ranks), tuple(findings))
@@ -436,7 +426,7 @@ def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
     return _Step(number, op, (*source, *target, attributes.integer("cnt", least=0)), waits, published)
 
 
-def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[ProgramViolation]]:
+def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[program.RankProgram, list[program.ProgramViolation]]:
     """Convert a rank's elements to its program. Also return the faults that a Program cannot represent."""
     rank, findings = raw.id, []
     blocks = sorted(raw.blocks, key=lambda block: block.id)
@@ -446,39 +436,39 @@ def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[P
         raise InvalidInput(f"two blocks of rank {rank} have the id {{}}", duplicate, "keep one of them")
     if ids != list(range(len(ids))):
         message = f"ids must be 0 to {len(ids) - 1} without gaps, the last is {ids[-1]}"
-        findings.append(ProgramViolation.at("block ids", message, rank))
+        findings.append(program.ProgramViolation.at("block ids", message, rank))
     for block in blocks:
         if [step.number for step in block.steps] != list(range(len(block.steps))):
             message = "steps must be numbered 0, 1, 2 in file order"
-            findings.append(ProgramViolation.at("step numbers", message, rank, block.id))
+            findings.append(program.ProgramViolation.at("step numbers", message, rank, block.id))
     waits = (_folded_waits if single_wait else _plain_waits)(rank, blocks, findings)
     items = [[(step.op, *step.places) for step in block.steps if step.op != _NOP] for block in blocks]
-    columns = columns_from(
-        [(max(block.send, NO_PEER), max(block.recv, NO_PEER), block.channel) for block in blocks],
+    columns = program.columns_from(
+        [(max(block.send, program.NO_PEER), max(block.recv, program.NO_PEER), block.channel) for block in blocks],
         [len(some) for some in items],
         [row for some in items for row in some],
         waits,
     )
-    return RankProgram(*raw.chunks, ColumnBlocks(columns)), findings
+    return program.RankProgram(*raw.chunks, program.ColumnBlocks(columns)), findings
 
 
 _Waits = list[list[tuple[int, int]]]
 """For each instruction of a rank, the (block, instruction) pairs that it waits for."""
 
 
-def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:
+def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[program.ProgramViolation]) -> _Waits:
     index_of = {block.id: index for index, block in enumerate(blocks)}
     for block in blocks:
         for step in block.steps:
             for other, _ in step.waits:
                 if other not in index_of:
                     message = f"waits for block {other}, which does not exist"
-                    findings.append(ProgramViolation.at("wait", message, rank, block.id, step.number))
+                    findings.append(program.ProgramViolation.at("wait", message, rank, block.id, step.number))
     steps = (step for block in blocks for step in block.steps)
     return [[(index_of.get(other, other), number) for other, number in step.waits] for step in steps]
 
 
-def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:
+def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[program.ProgramViolation]) -> _Waits:
     """Return the waits of each instruction, including the waits of the `nop` steps before it.
 
     The text marks some steps as published. A wait for a step ends when that step or a later step of the block is
@@ -504,12 +494,12 @@ def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramVio
                 target = targets[index][number] if index is not None and 0 <= number < len(targets[index]) else None
                 if target is None or index is None:
                     message = f"waits for step {number} of block {other}, which never publishes it or a later one"
-                    findings.append(ProgramViolation.at("wait", message, rank, block.id, step.number))
+                    findings.append(program.ProgramViolation.at("wait", message, rank, block.id, step.number))
                 else:
                     pending.append((index, target))
             if not step.waits and (step.op == _NOP or pending):
                 what = "a nop must have a wait" if step.op == _NOP else "a step after a nop must have a wait itself"
-                findings.append(ProgramViolation.at("nop", what, rank, block.id, step.number))
+                findings.append(program.ProgramViolation.at("nop", what, rank, block.id, step.number))
             if step.op != _NOP:
                 folded.append(pending)
                 pending = []

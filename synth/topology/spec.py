@@ -9,6 +9,7 @@ from functools import cache
 from typing import TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
+from chorale.synth.topology import registry
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.bases import BASE_FAMILIES
 from chorale.synth.topology.families.directed import DIRECTED_FAMILIES
@@ -16,25 +17,12 @@ from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FA
 from chorale.synth.topology.families.fabrics import FABRIC_FAMILIES
 from chorale.synth.topology.families.grids import GRID_FAMILIES
 from chorale.synth.topology.functions import FUNCTION_LIST
-from chorale.synth.topology.registry import (
-    FILE_PREFIX,
-    MODEL_MARK,
-    Family,
-    FamilyCall,
-    FileCall,
-    Function,
-    FunctionCall,
-    SpecForm,
-    SpecTree,
-    TopologyPlan,
-    parse_spec,
-)
 from chorale.synth.topology.topology import Provenance, Topology
 
 _FAMILIES = (*GRID_FAMILIES, *DIRECTED_FAMILIES, *BASE_FAMILIES, *DISTANCE_REGULAR_FAMILIES, *FABRIC_FAMILIES)
-FAMILIES: Mapping[str, Family] = {family.name: family for family in _FAMILIES}
-FUNCTIONS: Mapping[str, Function] = {function.name: function for function in FUNCTION_LIST}
-FILE_FORM = SpecForm(
+FAMILIES: Mapping[str, registry.Family] = {family.name: family for family in _FAMILIES}
+FUNCTIONS: Mapping[str, registry.Function] = {function.name: function for function in FUNCTION_LIST}
+FILE_FORM = registry.SpecForm(
     "file",
     "file:PATH",
     "file:fabric.json",
@@ -46,8 +34,8 @@ _KEEP_IDS = frozenset({"without", "scaled", "able", "processes"})
 """Functions that keep node ids, so that links with guessed bandwidths can still be identified by their ends."""
 
 ReadFile = Callable[[str], bytes]
-LoadFile = Callable[[FileCall], Topology]
-SpecFormT = TypeVar("SpecFormT", Family, Function)
+LoadFile = Callable[[registry.FileCall], Topology]
+SpecFormT = TypeVar("SpecFormT", registry.Family, registry.Function)
 
 
 def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
@@ -63,23 +51,23 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
     return check_topology(plan_topology(spec, read_file).build())
 
 
-def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
+def plan_topology(spec: str, read_file: ReadFile | None = None) -> registry.TopologyPlan:
     """Return a plan with the size of the network and a function to build it. Raises TooLarge above the size limits."""
 
     @cache
-    def load(call: FileCall) -> Topology:
+    def load(call: registry.FileCall) -> Topology:
         if read_file is None:
             raise InvalidInput("{} names a file, but nothing here may read files", str(call), "pass `read_file`")
         from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (imported only if files are read)
 
-        path, _, model = call.path.partition(MODEL_MARK)
+        path, _, model = call.path.partition(registry.MODEL_MARK)
         return from_bytes(read_file(path), str(call), model or None)
 
-    return _plan(parse_spec(spec), load)
+    return _plan(registry.parse_spec(spec), load)
 
 
-def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
-    if isinstance(tree, FamilyCall):
+def _plan(tree: registry.SpecTree, load: LoadFile) -> registry.TopologyPlan:
+    if isinstance(tree, registry.FamilyCall):
         family = _entry(tree.name, FAMILIES, "family")
         try:
             return family.plan(tree)
@@ -87,29 +75,29 @@ def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
             if error.way_out == f"write {family.syntax}":
                 error.way_out += f", such as {family.example}"
             raise
-    if isinstance(tree, FunctionCall):
+    if isinstance(tree, registry.FunctionCall):
         function = _entry(tree.name, FUNCTIONS, "function")
         plan = function.plan(tree, lambda inner: _plan(inner, load))
-        if not str(tree).count(FILE_PREFIX):
+        if not str(tree).count(registry.FILE_PREFIX):
             return plan
         return replace(plan, build=lambda: _apply(function, tree, load))
     topology = load(tree)
-    return TopologyPlan(str(tree), topology.node_count, len(topology.links), lambda: topology)
+    return registry.TopologyPlan(str(tree), topology.node_count, len(topology.links), lambda: topology)
 
 
-def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
+def _apply(function: registry.Function, call: registry.FunctionCall, load: LoadFile) -> Topology:
     """Apply `function` to networks, some of which come from files. The result records where their link rates come from.
 
     The function is applied twice: at physical rates, and at the rates that the machine's library expects.
     """
     inner: dict[str, Topology] = {}
 
-    def build(plan: TopologyPlan) -> Topology:
+    def build(plan: registry.TopologyPlan) -> Topology:
         if plan.spec not in inner:
             inner[plan.spec] = plan.build()
         return inner[plan.spec]
 
-    def planned(tree: SpecTree, expected: bool) -> TopologyPlan:
+    def planned(tree: registry.SpecTree, expected: bool) -> registry.TopologyPlan:
         plan = _plan(tree, load)
         return replace(plan, build=lambda: (build(plan).expected if expected else None) or build(plan))
 
@@ -134,7 +122,7 @@ def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     import difflib  # noqa: PLC0415 (only needed for misspelled names)
 
     way_out = "`chorale topology list` shows all"
-    close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3, cutoff=0.7)
+    close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, registry.FILE_PREFIX], n=3, cutoff=0.7)
     if close:
         way_out = f"did you mean {' or '.join(map(repr, close))}? {way_out}"
     raise UnknownName(f"topology {kind}", name, way_out)

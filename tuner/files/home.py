@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from chorale.job.record import is_stream
-from chorale.runners.measurement.private_files import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
-    read_secret,
-    why_foreign,
-    write_private,
-)
+from chorale.runners.measurement import private_files
 from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
@@ -116,7 +110,7 @@ class Home:
             _require_ours(self.root)
         try:
             for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-                missing.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+                missing.mkdir(mode=private_files.PRIVATE_FOLDER, exist_ok=True)
         except OSError as error:
             way_out = "point CHORALE_HOME at a folder that can be written"
             raise Unavailable(
@@ -126,7 +120,7 @@ class Home:
             with suppress(OSError):  # the folder is missing, or its owner is a user who shares it on purpose
                 status = path.lstat()
                 if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
-                    path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
+                    path.chmod(private_files.PRIVATE_FOLDER if path.is_dir() else private_files.PRIVATE_FILE)
         return folder
 
     def secret(self, path: Path, make: Callable[[], str]) -> str:
@@ -138,8 +132,8 @@ class Home:
         try:
             if not os.path.lexists(path):
                 with suppress(FileExistsError):  # another process was faster
-                    write_private(path, f"{make()}\n".encode(), replace=False)
-            return read_secret(path)
+                    private_files.write_private(path, f"{make()}\n".encode(), replace=False)
+            return private_files.read_secret(path)
         except OSError as error:
             way_out = "point CHORALE_HOME at a folder that can be written"
             raise Unavailable("a secret could not be written: {}", f"{path}: {error.strerror}", way_out) from error
@@ -148,7 +142,7 @@ class Home:
 def _require_ours(path: Path) -> None:
     way_out = "set CHORALE_HOME to your own folder, or make this one yours with chown and chmod go-w"
     try:
-        reason = why_foreign(path)
+        reason = private_files.why_foreign(path)
     except OSError as error:
         raise InvalidInput("the data folder cannot be read: {}", f"{path}: {error.strerror}", way_out) from error
     if reason is not None:

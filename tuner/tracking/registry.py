@@ -31,15 +31,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.schedule_files import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.trials.records import (
-    MIN_SPEEDUP,
-    Candidate,
-    CompleteTrial,
-    RankedTrial,
-    SizeClass,
-    SizeResult,
-    fastest_baseline,
-)
+from chorale.tuner.trials import records
 from chorale.tuner.trials.store import Store
 
 FORMAT = "chorale-registered/1"
@@ -63,7 +55,7 @@ RERUN_WAY_OUT = "run the campaign again to register a correct one"
 class StoredProgram:
     """A program in the store: the ids of its files, and the candidate from which it was built."""
 
-    candidate: Candidate
+    candidate: records.Candidate
     schedule_id: str
     program_id: str
 
@@ -78,9 +70,9 @@ class BestProgram:
     stored:   the program to run; None for a built-in library algorithm, or if the baseline is not built yet
     """
 
-    size_class: SizeClass
-    trial: CompleteTrial
-    sizes: tuple[SizeResult, ...]
+    size_class: records.SizeClass
+    trial: records.CompleteTrial
+    sizes: tuple[records.SizeResult, ...]
     baseline: str | None = None
     stored: StoredProgram | None = None
 
@@ -99,18 +91,18 @@ class BestProgram:
         return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
 
 
-def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[BestProgram]:
+def best_programs(ranked: Sequence[records.RankedTrial], always: bool = False) -> list[BestProgram]:
     """Return the program with the best speed-up in each size class; empty if there are no trials.
 
     As in the tuning table, a program must be clearly faster than every baseline; otherwise the fastest baseline is
     returned for the class, unless `always` is set.
     """
-    columns: dict[SizeClass, list[int]] = {}
+    columns: dict[records.SizeClass, list[int]] = {}
     for index, size in enumerate(ranked[0].sizes if ranked else ()):
-        columns.setdefault(SizeClass.of(size.size_bytes), []).append(index)
+        columns.setdefault(records.SizeClass.of(size.size_bytes), []).append(index)
     winners = []
     for size_class, indices in sorted(columns.items()):
-        least = 0.0 if always else MIN_SPEEDUP
+        least = 0.0 if always else records.MIN_SPEEDUP
         rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in indices)) for item in ranked]
         if ranked[0].verdicts and not always:  # the final comparison has proven which trials win
             proved = {name for index in indices if (name := ranked[0].verdicts[index].name) is not None}
@@ -134,7 +126,7 @@ def library_name(baseline: str | None) -> str | None:
     return baseline.removeprefix(LIBRARY) if baseline is not None and baseline.startswith(LIBRARY) else None
 
 
-def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
+def as_baseline(size: records.SizeResult, baseline: str) -> records.SizeResult:
     """Return the measurements of `baseline` as if it were a candidate."""
     return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
 
@@ -329,7 +321,9 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
     return verified
 
 
-def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
+def model_name(
+    mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: records.SizeClass
+) -> str:
     """Return the name of the registered model for a size class: an existing name or else a new, readable name.
 
     A name begins with the parts in which models differ, because lists show only the beginning.
@@ -340,7 +334,7 @@ def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topol
     return present[0] if present else f"{model}.{collective}.{size_class}.{spec}.{topology.id[:8]}"
 
 
-def _class_tags(collective: str, topology: Topology, size_class: SizeClass) -> dict[str, str]:
+def _class_tags(collective: str, topology: Topology, size_class: records.SizeClass) -> dict[str, str]:
     return {TOPOLOGY_ID: topology.id, COLLECTIVE: collective, SIZE_CLASS: str(size_class.exponent)}
 
 
@@ -374,10 +368,10 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
     }
 
 
-def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
+def _measured(size: records.SizeResult, library: str | None) -> dict[str, Any]:
     """Return the program's measurements at one size, or the library algorithm's if it is faster at that size."""
-    fastest = fastest_baseline(size)
-    if library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
+    fastest = records.fastest_baseline(size)
+    if library_name(fastest) is not None and size.speedup < records.MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)
     time = median_interval(size.times_s)
     return {
@@ -413,7 +407,7 @@ class RegistryEntry:
     """
 
     version: ModelVersion
-    size_class: SizeClass
+    size_class: records.SizeClass
     manifest: Mapping[str, Any]
     measured: Mapping[str, Any]
     library: str | None
@@ -462,20 +456,20 @@ def load_best(
 
 def find_champion(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
-) -> tuple[ModelVersion, SizeClass]:
+) -> tuple[ModelVersion, records.SizeClass]:
     """Return the version that `alias` names for the size class of `size_bytes`, or else for the nearest class.
 
     Raises CheckFailed if the network and collective have no such version.
     """
-    target = SizeClass.of(size_bytes)
+    target = records.SizeClass.of(size_bytes)
     candidates = []
     for name, tags in mlflow.models({TOPOLOGY_ID: topology.id, COLLECTIVE: collective}).items():
-        size_class = SizeClass(int(tags[SIZE_CLASS]))
+        size_class = records.SizeClass(int(tags[SIZE_CLASS]))
         candidates.append((target.distance(size_class), -size_class.exponent, name))
     for _, negative_exponent, name in sorted(candidates):
         version = mlflow.aliased(name, alias)
         if version is not None:
-            return version, SizeClass(-negative_exponent)
+            return version, records.SizeClass(-negative_exponent)
     raise nothing_registered(topology, collective)
 
 

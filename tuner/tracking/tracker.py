@@ -21,21 +21,13 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MetricPoint, MlflowStore, RunState, load_mlflow
-from chorale.tuner.trials.records import (
-    CompleteTrial,
-    FailedTrial,
-    FinalComparison,
-    PrunedTrial,
-    SizeResult,
-    TrialRecord,
-    trial_codec,
-)
+from chorale.tuner.trials import records
 from chorale.tuner.trials.store import Store
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 
 
-def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
+def size_metrics(sizes: Sequence[records.SizeResult], prefix: str = "") -> list[MetricPoint]:
     points = []
     for size in sizes:
         beside = size.baseline_times_s if size.beside else {}
@@ -126,7 +118,7 @@ class Tracker:
         """Wait up to `patience_s` seconds for the connection: two threads must not create tables at the same time."""
         wait([self.start()], patience_s)
 
-    def trial(self, _record: TrialRecord) -> None:
+    def trial(self, _record: records.TrialRecord) -> None:
         """Upload the trials that have finished, in the background."""
         self.start()
 
@@ -138,8 +130,8 @@ class Tracker:
 
     def finish(
         self,
-        trials: Sequence[TrialRecord],
-        final: FinalComparison | None,
+        trials: Sequence[records.TrialRecord],
+        final: records.FinalComparison | None,
         status: str,
         patience_s: float,
         try_again: Callable[[], bool] = lambda: False,
@@ -240,7 +232,7 @@ class Tracker:
         document = json.dumps(self._campaign.model_dump(by_alias=True, mode="json"), indent=2)
         mlflow.upload(self._parent_run_id, {"campaign.json": document.encode()})
 
-    def _upload_trial(self, record: TrialRecord) -> None:
+    def _upload_trial(self, record: records.TrialRecord) -> None:
         run = self._runs.get(record.trial_id)
         if run is not None and run.finished:
             return
@@ -253,15 +245,15 @@ class Tracker:
             "chorale.candidate_id": record.candidate.id,
             "chorale.topology_id": self._topology.id,
         }
-        if isinstance(record, CompleteTrial):
+        if isinstance(record, records.CompleteTrial):
             tags |= {"chorale.schedule_id": record.schedule_id, "chorale.program_id": record.program_id}
             if record.same_program_as:
                 tags["chorale.same_program_as"] = record.same_program_as
-        elif isinstance(record, FailedTrial):
+        elif isinstance(record, records.FailedTrial):
             tags |= {"chorale.failure_kind": record.failure_kind.value, "chorale.message": record.message}
         else:
             tags["chorale.message"] = record.reason
-        if not isinstance(record, PrunedTrial):
+        if not isinstance(record, records.PrunedTrial):
             tags |= {f"chorale.environment.{key}": str(value) for key, value in record.environment.items()}
         if run is None:
             identity = {LAUNCH_ID: self._store.launch.launch_id, TRIAL_ID: record.trial_id}
@@ -273,11 +265,11 @@ class Tracker:
         values = record.candidate.parameters.items()
         parameters = {name: "null" if value is None else str(value) for name, value in values}
         metrics = [MetricPoint("seconds", record.seconds)]
-        if isinstance(record, CompleteTrial):
+        if isinstance(record, records.CompleteTrial):
             metrics += [MetricPoint("mean_speedup", record.speedup), *size_metrics(record.sizes)]
         mlflow.log(run_id, metrics, parameters, tags, end_ms)
-        files = {"measurements.json": trial_codec.dump_json(record, indent=2)}
-        if isinstance(record, CompleteTrial):
+        files = {"measurements.json": records.trial_codec.dump_json(record, indent=2)}
+        if isinstance(record, records.CompleteTrial):
             schedule = self._store.schedule_path(record.schedule_id)
             paths = {"schedule.parquet": schedule, "program.xml": self._store.program_path(record.program_id)}
             # The files are missing if only the journal was copied
@@ -286,7 +278,7 @@ class Tracker:
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
         self._runs[record.trial_id] = RunState(run_id, finished=True)
 
-    def _upload_missing(self, trials: Sequence[TrialRecord], course_step: int, opens: bool) -> None:
+    def _upload_missing(self, trials: Sequence[records.TrialRecord], course_step: int, opens: bool) -> None:
         """Upload the trials that MLflow does not have yet. If `opens` is set, first ask MLflow which trials it has.
 
         The best result so far is logged to the parent run after every `course_step` trials.
@@ -299,7 +291,7 @@ class Tracker:
             # The best mean speed-up so far, after each trial from the `first` on
             best, points = 0.0, []
             for count, trial in enumerate(trials, 1):
-                best = max(best, trial.speedup) if isinstance(trial, CompleteTrial) else best
+                best = max(best, trial.speedup) if isinstance(trial, records.CompleteTrial) else best
                 if best and count > self._shown_trials:
                     points.append(
                         MetricPoint("best_speedup", best, count, int((trial.started_unix_s + trial.seconds) * 1000))
@@ -307,12 +299,14 @@ class Tracker:
             self._require_mlflow().log(self._parent_run_id, points)
             self._shown_trials = len(trials)
 
-    def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
+    def _complete(
+        self, trials: Sequence[records.TrialRecord], final: records.FinalComparison | None, status: str
+    ) -> None:
         self._upload_missing(trials, 1, bool(self._failures) or self._store.is_resumed)
         mlflow = self._require_mlflow()
         counts = Counter[str](trial.state for trial in trials)
         summary = [MetricPoint(f"trials_{state}", float(counts[state])) for state in STATUS]
-        for sizes in zip(*(trial.sizes for trial in trials if isinstance(trial, CompleteTrial)), strict=True):
+        for sizes in zip(*(trial.sizes for trial in trials if isinstance(trial, records.CompleteTrial)), strict=True):
             best = max(one.speedup for one in sizes)
             summary.append(MetricPoint("best_speedup_by_size", best, sizes[0].size_bytes))
         mlflow.log(self._parent_run_id, summary)

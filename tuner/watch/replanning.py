@@ -21,14 +21,7 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import simulate_program
 from chorale.tuner.files.schedule_files import load_topology
-from chorale.tuner.reports.job_tables import (
-    JobGroup,
-    Row,
-    assemble,
-    program_certificate,
-    schedule_certificate,
-    table_row,
-)
+from chorale.tuner.reports import job_tables
 
 TARGET = "oneccl-xml"
 
@@ -109,7 +102,7 @@ class Planner:
 
     def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:
         rows = [row for name in self._request.collectives for row in self._rows(name, choice)]
-        table = assemble(rows, topology, JobGroup(), (ANY_DTYPE,), {"source": "watch"})
+        table = job_tables.assemble(rows, topology, job_tables.JobGroup(), (ANY_DTYPE,), {"source": "watch"})
         data = table_bytes(table, table_key())
         digest = data.split(b"\n", 2)[1].split()[3].decode()
         costs = {}
@@ -141,7 +134,7 @@ class Planner:
         model = self._request.model
         return min(candidates, key=lambda each: simulate_program(each.program, topology, model, size_bytes, None).end_s)
 
-    def _rows(self, collective: str, choice: Choice) -> Iterator[Row]:
+    def _rows(self, collective: str, choice: Choice) -> Iterator[job_tables.Row]:
         sizes = self._request.sizes_bytes
         first = 0
         for size, following in zip(sizes, (*sizes[1:], None), strict=True):
@@ -150,7 +143,7 @@ class Planner:
                 continue
             last = None if following is None else (size + following) // 2
             what = parse_collective(collective), SizeRange(first, last)
-            yield table_row(*what, candidate.entry, None, candidate.certificate)
+            yield job_tables.table_row(*what, candidate.entry, None, candidate.certificate)
             first = 0 if last is None else last + 1
 
 
@@ -166,7 +159,7 @@ def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int
         rule = "a table that is kept at a size must have a program there"
         raise InvalidInput(rule, f"{collective} at {size_bytes} bytes", "leave the size out")
     program = lift(entry.text)
-    return _Candidate(entry, program, program_certificate(program, topology))
+    return _Candidate(entry, program, job_tables.program_certificate(program, topology))
 
 
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
@@ -180,4 +173,4 @@ def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
     program = build_program(verified, LoweringOptions(TARGET))
     schedule = verified.schedule
     entry = table_program(program.text.encode(), TARGET, schedule.method, {"chunks": schedule.chunks_per_shard})
-    return _Candidate(entry, program.program, schedule_certificate(verified))
+    return _Candidate(entry, program.program, job_tables.schedule_certificate(verified))

@@ -23,6 +23,7 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.linear_program import minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
+from chorale.synth.methods.groups import rings
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import (
     Group,
@@ -32,21 +33,6 @@ from chorale.synth.methods.groups.group import (
     require_few,
     require_groups,
 )
-from chorale.synth.methods.groups.rings import (
-    Commodity,
-    Floats,
-    GroupLoads,
-    GroupPacking,
-    Parents,
-    PathOf,
-    Routing,
-    busiest,
-    commodities_of,
-    counts_of,
-    loads_of,
-    pack_over_rails,
-    routing,
-)
 from chorale.synth.methods.in_network.trees import mates_of
 from chorale.synth.methods.spanning_trees import cheapest_tree
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
@@ -55,7 +41,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
 
-def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
+def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floats, rings.PathOf]:
     """Return (float64[nodes, nodes]: distances in `prices` > 0, function that returns the links of a cheapest path)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
@@ -77,25 +63,25 @@ def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
     return distance, path
 
 
-def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
+def cheapest_way(group: Group, root: int, distance: rings.Floats, path: rings.PathOf) -> rings.Routing:
     """Return the cheapest routing for the data of group member `root`. An allreduce tries a few roots. O(ranks^3)."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
-        return routing(group, root, path)
+        return rings.routing(group, root, path)
     if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
-        return routing(group, root, path, down=cheapest_tree(cost, root))
+        return rings.routing(group, root, path, down=cheapest_tree(cost, root))
     if name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE):
-        return routing(group, root, path, up=cheapest_tree(cost.T, root))
+        return rings.routing(group, root, path, up=cheapest_tree(cost.T, root))
     if np.allclose(cost, cost.T, rtol=1e-12, atol=0):
         tree = cheapest_tree(cost, 0)
-        return routing(group, 0, path, tree, tree)
+        return rings.routing(group, 0, path, tree, tree)
     starts = range(0, len(cost), -(-len(cost) // _STARTS))
     pairs = [(cheapest_tree(cost, start), cheapest_tree(cost.T, start), start) for start in starts]
     down, up, start = min(pairs, key=lambda pair: tree_cost(cost, pair[0]) + tree_cost(cost.T, pair[1]))
-    return routing(group, start, path, down, up)
+    return rings.routing(group, start, path, down, up)
 
 
-def tree_cost(cost: Floats, parents: Parents) -> float:
+def tree_cost(cost: rings.Floats, parents: rings.Parents) -> float:
     nodes = np.flatnonzero(parents >= 0)
     return float(cost[parents[nodes], nodes].sum())
 
@@ -111,7 +97,7 @@ _STARTS = 8  # roots to try for an allreduce if prices depend on the direction
 _LEAST_SHARE = 1e-9
 
 
-def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = Fraction(1, 100)) -> GroupPacking:
+def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = Fraction(1, 100)) -> rings.GroupPacking:
     """Return the best division of the network among the groups, and a lower bound on the time. Deterministic.
 
     Each of at most 80 rounds solves a linear program with one row per link and per commodity. On boxes with rails, the
@@ -122,15 +108,15 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     """
     chosen = tuple(groups)
     require_groups(topology, chosen)
-    rails = pack_over_rails(topology, chosen, close)
+    rails = rings.pack_over_rails(topology, chosen, close)
     if rails is not None and rails.gap is not None and (rails.gap <= close or not are_few(chosen)):
         return rails
     require_few(chosen)
-    commodities = commodities_of(chosen)
+    commodities = rings.commodities_of(chosen)
     links = topology.links
     widths = np.array([float(width) for width in links.bandwidths])[links.bandwidth_class]
     center = 1.0 / widths / len(widths)
-    ways: list[list[Routing]] = [[] for _ in commodities]
+    ways: list[list[rings.Routing]] = [[] for _ in commodities]
     best_lower, best_prices, prices, enough = 0.0, center, center, _CLOSE
     if rails is not None and rails.gap is not None:  # start there; rounding to chunks needs the rest of `close`
         ways, enough = [list(listed) for listed in rails.ways], float(close) / 4
@@ -167,11 +153,11 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
         by_key = {way.key: way for way in listed}
         kept_ways.append(tuple(by_key[key] for key in merged))
         kept_shares.append(np.array(list(merged.values())) / sum(merged.values()))
-    return GroupPacking(chosen, commodities, tuple(kept_ways), tuple(kept_shares), whole, proven)
+    return rings.GroupPacking(chosen, commodities, tuple(kept_ways), tuple(kept_shares), whole, proven)
 
 
 def _best_prices(
-    topology: Topology, groups: tuple[Group, ...], candidates: Sequence[Floats], time: float
+    topology: Topology, groups: tuple[Group, ...], candidates: Sequence[rings.Floats], time: float
 ) -> NDArray[np.int64]:
     back = mates_of(topology)
     both = [(prices + prices[back]) / 2 for prices in candidates] if back is not None else []
@@ -201,8 +187,8 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 
 
 def _master(
-    commodities: Sequence[Commodity], ways: Sequence[Sequence[Routing]], widths: Floats
-) -> tuple[list[Floats], Floats, float]:
+    commodities: Sequence[rings.Commodity], ways: Sequence[Sequence[rings.Routing]], widths: rings.Floats
+) -> tuple[list[rings.Floats], rings.Floats, float]:
     """Solve the linear program over the known routings, `ways`. Return (fractions, link prices, time)."""
     links, columns = len(widths), [len(each) for each in ways]
     rows, places, values = [], [], []
@@ -243,7 +229,7 @@ class GroupSchedule:
     group: Group
     network: GroupNetwork
     verified: VerifiedSchedule
-    loads: GroupLoads
+    loads: rings.GroupLoads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,7 +251,7 @@ class SharedSchedules:
         return self.time / self.lower - 1
 
 
-def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | None = None) -> SharedSchedules:
+def shared_schedules(topology: Topology, packing: rings.GroupPacking, chunks: int | None = None) -> SharedSchedules:
     """Return verified schedules for all groups in `packing`. Without `chunks`, a small sufficient number is chosen.
 
     Raises:
@@ -283,33 +269,33 @@ def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | No
     return SharedSchedules(topology, members, together, packing.lower, count)
 
 
-def loads_alone(topology: Topology, group: Group) -> list[GroupLoads]:
+def loads_alone(topology: Topology, group: Group) -> list[rings.GroupLoads]:
     """Return the link loads of a plan in which `group` runs alone.
 
     Plans in closed form send data within a box only over the box's own links. A group that runs alone could gain a
     little, less than 1/8, by also sending such data through NICs and other boxes.
     """
     packing = pack_groups(topology, [group], Fraction(1, 8))
-    return list(loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))
+    return list(rings.loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))
 
 
-def _in_chunks(topology: Topology, packing: GroupPacking, counts: Sequence[int]) -> tuple[Fraction, int]:
+def _in_chunks(topology: Topology, packing: rings.GroupPacking, counts: Sequence[int]) -> tuple[Fraction, int]:
     """Return (time, chunks per shard) for the first chunk count in `counts` that is nearly as fast as the best."""
     times = []
     for each in counts:
-        times.append((busiest(topology, loads_of(topology, packing, each))[0], each))
+        times.append((rings.busiest(topology, rings.loads_of(topology, packing, each))[0], each))
         if times[-1][0] <= packing.lower * _NEARLY_BEST:
             break
     best = min(time for time, _ in times)
     return next(pair for pair in times if pair[0] <= best * _NEARLY_BEST)
 
 
-def time_together(topology: Topology, loads: Iterable[GroupLoads]) -> Fraction:
+def time_together(topology: Topology, loads: Iterable[rings.GroupLoads]) -> Fraction:
     """Return the time that the busiest link needs for the loads of all groups, in data / bandwidth."""
-    return busiest(topology, loads)[0]
+    return rings.busiest(topology, loads)[0]
 
 
-def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int) -> GroupSchedule:
+def _member(topology: Topology, packing: rings.GroupPacking, number: int, chunks: int) -> GroupSchedule:
     group = packing.groups[number]
     network = network_of_group(topology, group)
     topology, group = network.topology, packing.groups[number]
@@ -319,7 +305,7 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
         if commodity.group != number:
             continue
         first = 0
-        for way, count in zip(packing.ways[index], counts_of(packing, index, chunks), strict=True):
+        for way, count in zip(packing.ways[index], rings.counts_of(packing, index, chunks), strict=True):
             if count:
                 route = np.array([numbers.setdefault(path, len(numbers)) for path in way.paths], dtype=np.int64)
                 shards = _shards(group, commodity.root, way, (first, first + count), chunks)
@@ -341,12 +327,12 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
     loads = np.zeros(len(topology.links), dtype=np.int64)
     np.add.at(loads, routes.link_ids, np.repeat(moved, np.diff(routes.offsets)))
     return GroupSchedule(
-        group, network, verify(schedule), GroupLoads(group.amount * schedule.chunk_part, loads[network.link])
+        group, network, verify(schedule), rings.GroupLoads(group.amount * schedule.chunk_part, loads[network.link])
     )
 
 
 def _shards(
-    group: Group, root: int, way: Routing, units: tuple[int, int], chunks: int
+    group: Group, root: int, way: rings.Routing, units: tuple[int, int], chunks: int
 ) -> Iterator[tuple[Column, int, int]]:
     """Yield (shard of each transfer, first chunk, last chunk + 1) for the interval `units` of the data of `root`."""
     first, last = units

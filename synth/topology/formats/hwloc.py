@@ -11,20 +11,8 @@ from fractions import Fraction
 from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats import rates
 from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire, WireKind, rack_gpus
-from chorale.synth.topology.formats.rates import (
-    LOCAL,
-    GpuModel,
-    Rate,
-    cpu_rate,
-    is_module,
-    lanes_of,
-    model_called,
-    models_named,
-    narrowest,
-    pci_rate_of,
-    rate,
-)
 from chorale.synth.topology.topology import Assumption
 
 MAX_OBJECTS = 2**17
@@ -44,7 +32,7 @@ def read_hwloc(root: Element, model: str | None = None) -> Machine:
     if sum(1 for _ in root.iter()) > MAX_OBJECTS:
         raise InvalidInput(f"a file of hwloc must have at most {MAX_OBJECTS} elements", "more", "export one machine")
     try:
-        return _Reader(root, None if model is None else model_called(model)).machine(root)
+        return _Reader(root, None if model is None else rates.model_called(model)).machine(root)
     except (ValueError, ZeroDivisionError) as error:
         raise InvalidInput("damaged file of hwloc: {}", error, "export it with lstopo again") from None
 
@@ -62,7 +50,7 @@ def _kind(element: Element) -> str:
 class _Reader:
     """Collects CPUs, GPUs, NICs and links of a machine from the elements of an hwloc file."""
 
-    def __init__(self, root: Element, chosen: GpuModel | None) -> None:
+    def __init__(self, root: Element, chosen: rates.GpuModel | None) -> None:
         devices = [each for each in root.iter("object") if each.get("type") == "PCIDev"]
         gpus = [each for each in devices if _kind(each)[:2] in ("03", "12") and _kind(each)[5:] in _GPU_VENDORS]
         able = [each for each in gpus if any(_infos(inner).get("GPUModel") for inner in each.iter("object"))]
@@ -74,7 +62,7 @@ class _Reader:
         }
         self.has_nvswitches = any(_kind(each) == "0680 10de" for each in devices)
         names = [text for gpu in self.gpus for each in gpu.iter("object") for text in _names(each)]
-        fitting = models_named("\n".join(f"GPU {name}" for name in dict.fromkeys(names)))
+        fitting = rates.models_named("\n".join(f"GPU {name}" for name in dict.fromkeys(names)))
         self.named = tuple(dict.fromkeys(names))
         self.chosen = chosen
         self.model = chosen or (fitting[0] if len({each.link_rate.physical for each in fitting}) == 1 else None)
@@ -82,7 +70,7 @@ class _Reader:
             (each.get("value", "") for each in root.iter("info") if each.get("name") == "Architecture"), "x86_64"
         )
         self.hosts: list[HostSwitch] = []
-        self.place: dict[Element, tuple[int, Rate]] = {}
+        self.place: dict[Element, tuple[int, rates.Rate]] = {}
         if len(devices) > _MAX_DEVICES * 8 or len(self.gpus) > _MAX_DEVICES:
             raise InvalidInput(f"a machine must have at most {_MAX_DEVICES} GPUs", len(self.gpus), "export one machine")
 
@@ -95,7 +83,7 @@ class _Reader:
             about = _infos(package)
             family, kind = about.get("CPUFamilyNumber", "0"), about.get("CPUModelNumber", "0")
             arch = _ARCHITECTURES.get(self.architecture, self.architecture)
-            between = cpu_rate({"arch": arch, "vendor": about.get("CPUVendor", "")}, int(family), int(kind))
+            between = rates.cpu_rate({"arch": arch, "vendor": about.get("CPUVendor", "")}, int(family), int(kind))
             self.hosts.append(HostSwitch(f"cpu:{number}", None, between))
         for number, package in enumerate(packages):
             self.walk(package, number, ())
@@ -122,7 +110,7 @@ class _Reader:
         known = None if self.model is None else self.model.architecture
         return known if isinstance(known, int) else 0
 
-    def walk(self, element: Element, host: int, above: tuple[Rate, ...]) -> None:
+    def walk(self, element: Element, host: int, above: tuple[rates.Rate, ...]) -> None:
         """Collect the devices below `element`, which is attached to `host` by the PCI Express links `above`."""
         for child in element.findall("object"):
             if child in self.place or child.get("type") in ("Package", "Socket"):
@@ -138,28 +126,30 @@ class _Reader:
                 chain = above if speed is None else (*above, speed)
                 branches = [each for each in child.findall("object") if set(each.iter("object")) & set(below)]
                 if len(branches) > 1 and child.get("bridge_type") != "0-1":
-                    self.hosts.append(HostSwitch(f"pci:{_bus(child)}", host, narrowest(*chain) if chain else LOCAL))
+                    self.hosts.append(
+                        HostSwitch(f"pci:{_bus(child)}", host, rates.narrowest(*chain) if chain else rates.LOCAL)
+                    )
                     self.walk(child, len(self.hosts) - 1, ())
                 else:
                     self.walk(child, host, chain)
             else:
                 self.walk(child, host, above)
 
-    def speed(self, element: Element) -> Rate | None:
+    def speed(self, element: Element) -> rates.Rate | None:
         value = Fraction(element.get("pci_link_speed") or "0")
-        return lanes_of(value, "pci_link_speed") if value > 0 else None
+        return rates.lanes_of(value, "pci_link_speed") if value > 0 else None
 
-    def slot(self, device: Element, above: tuple[Rate, ...]) -> Rate:
+    def slot(self, device: Element, above: tuple[rates.Rate, ...]) -> rates.Rate:
         """Return the rate of a device's slot. GPUs get the published rate, because hwloc reports less for idle ones."""
         found = [*above, *filter(None, [self.speed(device)])]
         if device not in self.gpus or self.model is None:
-            usual = pci_rate_of(4, "hwloc", is_known=True)
+            usual = rates.pci_rate_of(4, "hwloc", is_known=True)
             unknown = usual.as_guess("PCI Express link without a speed: 4, 16 lanes", "correct pci_link_speed")
-            return narrowest(*found) if found else unknown
-        published = pci_rate_of(self.model.pci, f"data sheet of {self.model.name}", is_known=True)
-        if not found or narrowest(*found).physical >= published.physical:
+            return rates.narrowest(*found) if found else unknown
+        published = rates.pci_rate_of(self.model.pci, f"data sheet of {self.model.name}", is_known=True)
+        if not found or rates.narrowest(*found).physical >= published.physical:
             return published
-        slowest = narrowest(*found)
+        slowest = rates.narrowest(*found)
         advice = (
             f"hwloc saw {float(slowest.physical):.4g} GB/s, the rate of a sleeping link; dump the machine with NCCL"
         )
@@ -178,7 +168,7 @@ class _Reader:
         if model is None or not model.links or not isinstance(model.architecture, int):
             is_known = model is not None and not model.links and isinstance(model.architecture, int)
             return {}, facts, not is_known
-        if self.has_nvswitches or is_module(model, "\n".join(self.named)):
+        if self.has_nvswitches or rates.is_module(model, "\n".join(self.named)):
             each = model.link_rate.as_guess(f"{model.links} NVLinks of each GPU, which a switch joins", _ADVICE)
             return {_bus(gpu): [Wire("nvswitch", "", each.times(model.links))] for gpu in self.gpus}, facts, False
         return {}, facts, True
@@ -206,14 +196,14 @@ class _Reader:
                     linked = [(end, self.link(Fraction(mb, 1000))) for end, mb in cells if end != gpu and mb > 0]
                     yield gpu, [Wire(kinds.get(end, "gpu"), "" if end in kinds else end, each) for end, each in linked]
 
-    def link(self, stated: Fraction) -> Rate:
+    def link(self, stated: Fraction) -> rates.Rate:
         """Return `stated` GB/s as a rate, rounded to a whole number of links if the GPU model is known."""
         if self.model is not None:
             each = self.model.link_rate
             if isinstance(self.model.architecture, str):  # hwloc reports 100 GB/s for any xGMI
                 return each.times(self.model.links or max(1, int(stated / each.physical)))
             return each.times(max(1, round(stated / each.physical)))
-        found = rate("NVLink or xGMI of GPUs without a known name", stated, stated, "file", "matrix of hwloc")
+        found = rates.rate("NVLink or xGMI of GPUs without a known name", stated, stated, "file", "matrix of hwloc")
         return found.as_guess(found.basis.what, _ADVICE)
 
 
