@@ -90,7 +90,7 @@ def network_of(network: Network) -> Topology:
 
 
 def size_list(sizes: Sizes) -> tuple[int, ...]:
-    """Return sizes in bytes. Raises InvalidInput if a string is not a size."""
+    """Convert `sizes` to a tuple of sizes in bytes. Raises InvalidInput if a string is not a size."""
     if isinstance(sizes, str):
         return tuple(parse_sizes(sizes))
     return (sizes,) if isinstance(sizes, int) else tuple(size for each in sizes for size in size_list(each))
@@ -269,7 +269,7 @@ def simulate(
     hop_us: float | str | None = None,
     link_gbps: float | str | None = None,
 ) -> PredictedTimes:
-    """Predict the time at each size. The result maps sizes in bytes to seconds.
+    """Predict the schedule's time at each size. The result maps sizes in bytes to seconds.
 
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.

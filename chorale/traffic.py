@@ -64,7 +64,7 @@ def _topology(network: Network) -> Topology:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllToAllPlan:
-    """The plan of an all-to-all.
+    """A plan for an all-to-all with given amounts.
 
     time, bound: time of the busiest link, and a proven lower bound on it for any plan, in units of amount / bandwidth
     """
@@ -102,10 +102,10 @@ class AllToAllPlan:
         """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
         Element i of each describes a transfer: `amount` goes from `source` to `sender` in the same box, over its NIC to
-        the NIC of `receiver`, and from there to `target`. If source and target are in one box, sender and receiver are
-        both -1 (sent directly), both the rank that relays, source and target themselves (sent over their NICs), or the
-        corresponding ranks of another box (relayed there, over the NICs of all four). The transfers of a pair are
-        consecutive parts of its amount, in order.
+        the NIC of `receiver`, and from there to `target`. If source and target are in one box, there are four cases.
+        Sender and receiver are both -1 (sent directly); both the rank that relays; source and target themselves (sent
+        over their NICs); or the corresponding ranks of another box (relayed there, over the NICs of all four). The
+        transfers of a pair are consecutive parts of its amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"

@@ -272,7 +272,7 @@ def custom_collective(custom: CustomCollective) -> Collective:
 def uneven_collective(
     name: CollectiveName, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
 ) -> Collective:
-    """Return the collective `name` (one of `UNEVEN`) with `sizes[i]` chunks in shard i.
+    """Return the collective `name` (one of `UNEVEN`, whose shards differ in size) with `sizes[i]` chunks in shard i.
 
     `members` is required for the collectives in `ROUTED` and not allowed for others. Raises InvalidInput otherwise, or
     if there are no chunks.

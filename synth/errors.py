@@ -124,7 +124,7 @@ def plain(name: str) -> str:
 
 
 def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
-    """Return the element of `names` that `text` means. Raises UnknownName, with suggestions, if there is none.
+    """Return the element of `names` that a user means by `text`. Raises UnknownName, with suggestions, if none fits.
 
     aliases: maps alternative names, in the form that `plain` returns, to elements of `names`
 

@@ -85,7 +85,7 @@ _RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text su
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number in `text` or, if invalid, the broken rule as text. Cached, because files repeat numbers."""
+    """Return the number in `text`, or a text that says why it is no number. Cached, because files repeat numbers."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL

@@ -106,7 +106,7 @@ def _network(spec: str) -> Topology:
 
 
 def _run_schedule(case: str) -> BenchmarkOutcome:
-    """Run a case of the form `METHOD COLLECTIVE SPEC`, or `k=K METHOD COLLECTIVE SPEC` for K trees per root.
+    """Make the schedule of `case`, `METHOD COLLECTIVE SPEC` (with `k=K` before it: K trees per root), and time this.
 
     Its processor time includes building the network, the schedule, its verification and the bound.
     """
@@ -212,7 +212,7 @@ def cost_of(
 
 @cache
 def command_limits() -> Mapping[str, tuple[float, float | None]]:
-    """Return each command's limits: seconds on two cores, and memory per process in 10**6 bytes (None: no limit)."""
+    """Return the limits by command: seconds on two cores, and memory per process in 10**6 bytes (None: no limit)."""
     text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
     return {case: tuple(limits) for case, limits in json.loads(text).items()}
 

@@ -99,7 +99,7 @@ Frontiers: TypeAlias = Mapping[int, Frontier]
 
 
 def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
-    """Return every query's frontier as JSON for `frontiers_of`. The queries share intermediate results."""
+    """Find each query's Pareto frontier; return them as JSON for `frontiers_of`. Queries share intermediate results."""
 
     def document(candidate: TopologyCandidate) -> dict[str, Any]:
         exact = {"bandwidth_factor": str(candidate.bandwidth_factor), "least_factor": str(candidate.least_factor)}
@@ -110,7 +110,7 @@ def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
 
 
 def frontiers_of(part: Sequence[Any]) -> Frontiers:
-    """Return the frontiers that `find_frontiers` wrote as JSON."""
+    """Read the frontiers that `find_frontiers` returned as JSON."""
 
     def candidate(document: Mapping[str, Any]) -> TopologyCandidate:
         changed: dict[str, Any] = {key: Fraction(document[key]) for key in ("bandwidth_factor", "least_factor")}
@@ -247,7 +247,7 @@ def _frontier_all_rows(parts: Sequence[Any]) -> list[Row]:
 
 def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
     def lacks(frontier: Frontier, other: Frontier) -> bool:
-        """Return whether `other` has a point that no point of `frontier` matches or beats."""
+        """Return whether `other` has a point that is better in steps or bandwidth than each point of `frontier`."""
         return any(
             not any(one.steps <= point.steps and one.bandwidth_factor <= point.bandwidth_factor for one in frontier)
             for point in other

@@ -254,7 +254,7 @@ _MAX_RATIO = 2
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:
-    """Return batches that take about equally long: (degree, first node count, step from one node count to the next)."""
+    """Divide node counts into batches that take about equally long: (degree, first node count, increment)."""
     firsts = range(0, _BATCHES * stride, stride)
     return [(degree, degree + 1 + first, _BATCHES * stride) for degree in DEGREES for first in firsts]
 

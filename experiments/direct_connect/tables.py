@@ -1,9 +1,9 @@
 """Reproduces tables 4 to 9 of the paper on direct-connect topologies, with every printed row next to ours.
 
-Table 4 has times on 1,024 nodes, 5 the best bidirectional topologies with 5 to 12 nodes, 6 synthesis times, 7
-Pareto-optimal topologies with 32 to 1,024 nodes, 8 distance-regular graphs, on which BFB is always bandwidth-optimal,
-and 9 properties of families of topologies. Our values are costs of verified schedules, all-to-all rates between
-certified bounds, and Moore bounds.
+Table 4: times on 1,024 nodes. 5: the best bidirectional topologies with 5 to 12 nodes. 6: synthesis times. 7:
+Pareto-optimal topologies with 32 to 1,024 nodes. 8: distance-regular graphs, on which BFB is always bandwidth-optimal.
+9: properties of families of topologies. Our values are costs of verified schedules, all-to-all rates between certified
+bounds, and Moore bounds.
 """
 
 import time
@@ -97,7 +97,7 @@ def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None)
 
 
 def bound_quantities(nodes: int) -> list[Quantity]:
-    """Return bounds on steps, bandwidth time, diameter and all-to-all rate of any network with `nodes` nodes."""
+    """Return bounds on steps, bandwidth time, diameter and all-to-all rate that hold for any network of this size."""
     steps = Interval.exactly(least_steps(nodes, DEGREE))
     return [
         Quantity("steps", steps),
@@ -119,7 +119,7 @@ _TABLE_7_QUICK_NODES = 128
 
 
 def _table_4(row: PublishedRow) -> Row:
-    """Compare a printed row with our times; an allreduce takes 2 (T_L + T_B), as the caption says."""
+    """Compare a row of table 4 with our times; an allreduce takes 2 (T_L + T_B), as the caption says."""
     quantities = (
         bound_quantities(row.nodes)
         if row.is_bound
@@ -137,7 +137,7 @@ def _table_4(row: PublishedRow) -> Row:
 
 
 def _table_5(row: PublishedRow) -> Row:
-    """Compare a printed row with the steps of a verified allreduce. By the caption, T_B is optimal, 2 (N - 1) / N."""
+    """Compare a row of table 5 with a verified allreduce. According to the caption, T_B is optimal: 2 (N - 1) / N."""
     measured = measure_schedule(row.spec, row.method, ALLREDUCE)
     taken, least = measured.cost.steps, 2 * least_steps(row.nodes, DEGREE, bidirectional=True)
     steps = Quantity("steps", Interval.exactly(taken), least, f"{least} is least on any network")
@@ -151,7 +151,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare a printed row with ours. Add a remark if another of the paper's topologies is better."""
+    """Compare a row of table 7 with our results. Add a remark if another of the paper's topologies is better."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
@@ -171,7 +171,7 @@ def _frontier(nodes: int) -> Sequence[FrontierPoint]:
 
 
 def _table_8(row: PublishedRow) -> Row:
-    """Compare a printed row with T_L and both Moore bounds; the text says that T_B is optimal, (N - 1) / N."""
+    """Compare a row of table 8 with our T_L and both Moore bounds; the text says that T_B is optimal, (N - 1) / N."""
     measured = measure_schedule(row.spec, row.method)
     two_way = least_steps(row.nodes, DEGREE, bidirectional=True)
     quantities = [
@@ -235,7 +235,7 @@ _WARM_UP = "hypercube:3"
 
 
 def _table_6(case: tuple[str, str]) -> list[Row]:
-    """Compare BFB's costs, which the paper proves optimal, and its seconds on one core with a printed row."""
+    """Compare a row of table 6 with BFB's costs, which the paper proves optimal, and its seconds on one core."""
     spec, printed_s = case
     topology = parse_topology(spec)
     _load_code()

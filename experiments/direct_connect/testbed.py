@@ -86,7 +86,7 @@ def contenders(nodes: int) -> tuple[Contender, ...]:
 
 
 def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
-    """Return the microseconds of an allreduce in the model fitted to the testbed; trees use the best chunk count."""
+    """Predict the microseconds of an allreduce with the model fitted to the testbed; trees use the best chunk count."""
     cost = congestion_of(traffic_of(verified.schedule))
     model = NetworkModel.of(str(ALPHA_US), link_gbps=Fraction(NODE_GBPS, LINKS_OF_A_NODE))
     return float(cost.seconds(model, size_bytes) * 10**6 + FIXED_US)
@@ -132,7 +132,7 @@ class SpeedupClaim:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> Row:
-        """Return the claim's row. `times` are microseconds by size, nodes and contender."""
+        """Return the row of results for this claim. `times`: microseconds by size, node count and contender."""
         measured = [n for n in self.nodes if (self.size, n, self.better) in times]
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"

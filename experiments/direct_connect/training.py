@@ -175,7 +175,7 @@ _EXPERTS = (
 
 
 def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest, ...], at_once: int) -> Experiment:
-    """Return the experiment for `contests`. Quick runs leave out contests with more than `at_once` nodes."""
+    """Return the experiment that runs `contests`. Quick runs leave out contests with more than `at_once` nodes."""
 
     by_nodes = {contest.nodes: contest for contest in contests}
     return Experiment(

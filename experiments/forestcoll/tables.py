@@ -122,7 +122,7 @@ _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch doe
 
 
 def _properties(sizes: tuple[int, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return the cases: (property, tool, sizes at which the growth of synthesis time is measured)."""
+    """Return the cases of table 1: (property, tool, sizes at which the growth of synthesis time is measured)."""
     return [(asked, tool, sizes) for asked in _CHECKED for tool in _GENERATORS]
 
 
@@ -230,7 +230,7 @@ _TABLE_2_BLIND = (
 
 
 def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> Fraction:
-    """Return the fastest configuration's algorithmic bandwidth, which is what the paper prints."""
+    """Return the recorded algorithmic bandwidth of the fastest configuration, which is what the paper prints."""
     table = mi250_table()
     times = (
         table.times_s(one, size)[0]
@@ -421,7 +421,7 @@ def _conclude(rows: Sequence[Row]) -> list[Row]:
 
 
 def _figure_11_row(spec: str) -> Row:
-    """Return a row with costs, times and verdicts. The paper claims optimal trees for all, but prints few times."""
+    """Return the row for a network of figure 11. The paper claims optimal trees for all, but prints few times."""
     topology = parse_topology(spec)
 
     def make() -> Schedule:
@@ -489,7 +489,7 @@ def figure_1() -> Topology:
 
 
 def unwound() -> Topology:
-    """Return the network of figure 1d: rings of ranks instead of switches. It wastes the global switch's bandwidth."""
+    """Return the network of figure 1d: rings of ranks replace switches, which wastes the global switch's bandwidth."""
     links, count = [], len(_RANK_NAMES)
     for index, rank in enumerate(_RANK_NAMES):
         after = index - RANKS + 1 if index % RANKS == RANKS - 1 else index + 1

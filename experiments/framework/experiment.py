@@ -42,7 +42,7 @@ Case: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the printed table: its heading, and a function that turns a row into text."""
+    """A column of a table of results: its heading, and a function that turns a row into the column's text."""
 
     heading: str
     text: Callable[[Row], str]
@@ -185,7 +185,7 @@ class Interval:
 
 
 def digits_of(text: str) -> Interval:
-    """Return the interval of numbers that round to `text`, half a unit of its last digit in each direction."""
+    """Return the interval of numbers that round to `text`: half a unit of the last digit in each direction."""
     printed = Decimal(text)
     exponent = printed.as_tuple().exponent
     if not isinstance(exponent, int):
@@ -195,7 +195,7 @@ def digits_of(text: str) -> Interval:
 
 
 def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, smaller_is_better: bool = True) -> Verdict:
-    """Return how our number, known as an interval, compares with the `printed` number.
+    """Compare our number, which is known as an interval, with the `printed` number; return the verdict.
 
     limit: bound that no schedule on the same network can beat, if known
     """
@@ -252,7 +252,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Return the row `compared` with our bandwidth time `factor` added. The row only holds if that is `minimum`."""
+    """Add our bandwidth time `factor` to the row `compared`, which only holds if `factor` equals `minimum`."""
     optimal = factor == minimum
     return {
         **compared,
@@ -300,7 +300,7 @@ def synthesized(
 
 
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the shortest time of several repetitions, in seconds, because other load can only add time.
+    """Run `action` several times; return the shortest time in seconds, because other load can only add time.
 
     clock: `time.process_time` for work in this process only, which other load hardly affects
     """
@@ -340,7 +340,7 @@ _HALVINGS = 30
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Fit a model: its latency to the bandwidth at the smallest known size, its efficiency to that at the largest.
+    """Fit a model's latency to the bandwidth at the smallest known size, and its efficiency to the largest size's.
 
     known_gbps: algorithmic bandwidths in GB/s by vector size in bytes
     """

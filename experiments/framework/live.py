@@ -25,7 +25,7 @@ _NAME = "experiment-"
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """The outcome of a run request.
+    """The outcome of a measurement, and the runner that was used.
 
     runner:       name of the runner that executed the request
     substitution: what was missing and what was used instead; None if nothing was missing
@@ -37,7 +37,7 @@ class LiveRun:
 
 
 def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
-    """Run `request` with oneCCL on a fabric with links of `link_mbps` or, failing that, with MPI or the local runner.
+    """Run `request` with oneCCL on an emulated fabric or, if that is not possible, with MPI or the local runner.
 
     The fabric is removed at the end of this call. The machine is locked during the measurement.
 

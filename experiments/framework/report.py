@@ -44,7 +44,7 @@ def row_outcome(row: Row) -> RowOutcome:
 
 
 def count_outcomes(rows: Sequence[Row]) -> dict[RowOutcome, str]:
-    """Return the number of rows by outcome, in the order of `ROW_OUTCOMES`."""
+    """Count the rows with each outcome, in the order of `ROW_OUTCOMES`."""
     outcomes = Counter(map(row_outcome, rows))
     return {outcome: str(outcomes[outcome]) for outcome in ROW_OUTCOMES}
 
@@ -69,7 +69,7 @@ class ReportSection:
 
     @property
     def summary(self) -> list[str]:
-        """The line in the summary: name, number of rows by outcome, and seconds; without a result, name and error."""
+        """The experiment's line in the summary: name, number of rows by outcome, seconds; or name and error."""
         if self.document is None:
             return [self.experiment.name, *[""] * len(ROW_OUTCOMES), self.error]
         return [self.experiment.name, *count_outcomes(self.rows).values(), f"{self.document['seconds']:.0f} s"]
@@ -128,7 +128,7 @@ def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
 
 
 def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return lines for the rows whose printed values are not reached, then for those in which ours are better."""
+    """Return lines for rows in which we miss the printed values, then for rows in which our values are better."""
     lines = [line for section in sections for line in section.differences]
     ordered = sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))
     return [["ending", "experiment", "row", "why"], *ordered]

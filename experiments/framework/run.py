@@ -56,7 +56,7 @@ def load_all() -> tuple[Experiment, ...]:
 
 
 class Summary(NamedTuple):
-    """An entry in the list of experiments. source: publication from which the question comes"""
+    """An entry in the list of experiments. source: the publication that raises the question"""
 
     name: str
     aliases: tuple[str, ...]

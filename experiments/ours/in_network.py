@@ -54,7 +54,7 @@ def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Return name of algorithm -> GB/s that NCCL's model predicts for it with its fastest protocol."""
+    """Predict GB/s with NCCL's model for each algorithm with its fastest protocol; return them by algorithm name."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)

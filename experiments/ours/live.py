@@ -28,7 +28,7 @@ _TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A program to measure. k: trees per root; chunks: chunks per shard, or for trees the number of streamed parts"""
+    """A program to measure. k: trees per root; chunks: chunks per shard or, for trees, the number of streamed parts"""
 
     method: str
     k: int | None = None

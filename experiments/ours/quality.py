@@ -42,7 +42,7 @@ _FAILURES = [
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
-    """Return rows with the times of verified schedules relative to the bound, which trees must always reach."""
+    """Return rows with the times of verified schedules relative to the bound. Trees must always reach the bound."""
     network, percent, seed = case
     topology = parse_topology(network)
     ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
@@ -135,7 +135,7 @@ CASES = (
 
 
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
-    """Return a row with the slowdown of the program relative to its schedule, by size and buffer, and the reason.
+    """Return a row with the program's slowdown relative to its schedule, by size and buffer size, and the reason.
 
     `holds` is true if no link transfers more than in the schedule, nothing is faster than the model allows, and
     programs of stepped schedules with one channel are as fast as their schedules.

@@ -82,7 +82,7 @@ def _answer(task: str) -> list[Row]:
 
 
 def worker_counts(cores: int) -> list[int]:
-    """Return the powers of two below the number of cores, and that number itself."""
+    """Return the worker counts to try: the powers of two below the number of cores, and the number of cores."""
     counts = [1]
     while counts[-1] * 2 < cores:
         counts.append(counts[-1] * 2)

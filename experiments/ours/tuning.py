@@ -120,7 +120,7 @@ def _tasks() -> tuple[GridTask, ...]:
 
 
 def _replays(names: Sequence[str], noises: Sequence[str], seeds: int) -> list[Case]:
-    """Return the cases: (task name, noise, strategy, number of seeds)."""
+    """Return the cases of the replay experiment: (task name, noise, strategy, number of seeds)."""
     has_torch = find_spec("torch") is not None  # Optuna's gp needs it
     strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
@@ -179,7 +179,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, str, str, int]]:
-    """Return the cases: (fabric, collective, strategy, number of seeds)."""
+    """Return the cases of a search experiment: (fabric, collective, strategy, number of seeds)."""
     return [(*task, strategy, seeds) for task in tasks for strategy in TUNING_STRATEGIES_STRATEGIES]
 
 
@@ -315,7 +315,7 @@ class Mi250Run:
 
 
 def mi250_runs() -> tuple[Mi250Run, ...]:
-    """Return our programs' runs with three buffer sizes, at every other size from 4 KiB to 1 GiB."""
+    """Return recorded runs of our programs with three buffer sizes, at every other size from 4 KiB to 1 GiB."""
     table = mi250_table()
     made = {
         (one.origin.schedule, one.buffer_bytes): one
@@ -374,7 +374,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return a row with the model's error for a run: if fitted to all programs, and if fitted without this program."""
+    """Return a row with the model's errors for a run if it is fitted to all programs, and to all except this one."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None

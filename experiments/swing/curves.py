@@ -36,7 +36,7 @@ RIVALS = (DOUBLING, BUCKET, RING)
 
 @dataclass(frozen=True, slots=True)
 class NetworkScene:
-    """A network and its link bandwidth in Gbit/s."""
+    """A network on which algorithms are compared, and its link bandwidth in Gbit/s."""
 
     spec: str
     link_gbps: int = 400
@@ -177,22 +177,22 @@ class RangeClaim:
 
 
 def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of the curves: the smallest gain at sizes `first` to `last`. of: index of the only curve"""
+    """Return a function of curves: the smallest gain at sizes `first` to `last`. of: index of the curve; None: all"""
     return lambda curves: min(_values(curves, Curves.gain, first, last, of))
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of the curves: the largest gain at sizes `first` to `last`. of: index of the only curve"""
+    """Return a function of curves: the largest gain at sizes `first` to `last`. of: index of the curve; None: all"""
     return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return a function of the curves: the smallest ratio of `algorithm`'s time to Swing's at these sizes."""
+    """Return a function of curves: the smallest ratio of `algorithm`'s time to Swing's at these sizes."""
     return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
 def max_ratio(algorithm: str, first: int, last: int) -> Measure:
-    """Return a function of the curves: the largest ratio of `algorithm`'s time to Swing's at these sizes."""
+    """Return a function of curves: the largest ratio of `algorithm`'s time to Swing's at these sizes."""
     return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
@@ -209,5 +209,5 @@ def median_gain(curves: Curves) -> float:
 
 
 def min_rise(of_curves: Callable[[Curves], float]) -> Measure:
-    """Return a function of the curves: the smallest increase of `of_curves` from one curve to the next."""
+    """Return a function of curves: the smallest increase of `of_curves` from one curve to the next."""
     return lambda all_curves: min(of_curves(after) - of_curves(before) for before, after in pairwise(all_curves))

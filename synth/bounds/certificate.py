@@ -305,7 +305,7 @@ def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -
 
 
 def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that the weights in `certificate` prove. The time that it claims is ignored."""
+    """Return the time per byte that the weights in `certificate` prove, ignoring the time that it claims."""
     if certificate.get("kind") != "tree-pairs":
         raise _failure(str(certificate.get("kind")))
     counted = [Fraction(0)] * topology.compute_count
@@ -363,7 +363,7 @@ MAX_TREES = 2**14
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
-    """Return the time per byte that the prices prove. Raises CheckFailed unless all are whole numbers >= 0.
+    """Return the lower bound on the time per byte that prices prove. Raises CheckFailed unless all are integers >= 0.
 
     prices: one price per link
     sum_prices: price of each sum, by node id, for the switches with a limit on adding
@@ -410,7 +410,7 @@ def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[i
     are_symmetric = all(distance[one][other] == distance[other][one] for one in nodes for other in nodes)
     if tries(topology, are_symmetric) > MAX_TREES:
         raise _failure(f"more than {MAX_TREES} trees to compare")
-    if are_symmetric:  # a tree over given nodes costs the same whichever node is its root
+    if are_symmetric:  # the cost of a tree over given nodes does not depend on its root
         adders_as_roots, copiers_as_roots, ranks_as_roots = [], [], ranks[:1]
     else:
         adders_as_roots, copiers_as_roots, ranks_as_roots = adders, copiers, ranks
@@ -429,7 +429,7 @@ def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[i
 
 
 def _least(root: int, ranks: Sequence[int], switches: Sequence[int], cost: Any, per_sum: Mapping[int, int]) -> int:
-    """Return the cost of the cheapest tree from `root` that contains all ranks and any of the `switches`."""
+    """Return the cost of the cheapest tree from `root` that contains all ranks and possibly some of the `switches`."""
 
     def of_nodes(nodes: Sequence[int]) -> int:
         table = np.array([[cost(one, other) for other in nodes] for one in nodes])

@@ -76,7 +76,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 
 
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
-    """Return `part` and its images under known symmetries, except images that share a rank with earlier ones.
+    """Return `part` and the sets onto which known symmetries map it, except sets that share a rank with earlier ones.
 
     This saves tests of cuts. No proof depends on the symmetries, because bounds are computed from the links of each
     set.
@@ -124,10 +124,10 @@ _DIRECTIONS = (
 
 
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield lower bounds on allreduce, the cheapest to compute first. The largest bound is the best known.
+    """Yield lower bounds on the time of an allreduce, starting with those that are fast to compute.
 
-    The bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks with the switches that limit
-    their bandwidth. All consider incoming data and, on one-way networks, also outgoing data.
+    The largest is the best. The bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks with
+    the switches that limit their bandwidth. All consider incoming data and, on one-way networks, also outgoing data.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]

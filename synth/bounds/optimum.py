@@ -148,7 +148,7 @@ MAX_ORACLE_CALLS = 128
 
 
 def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
-    """Return (U, k) with U / k = `time_per_shard` and the smallest k that makes U * b an integer on every link.
+    """Return (U, k) with U / k = `time_per_shard` and the smallest k that makes U * b an integer for all bandwidths b.
 
     Generalises proposition 3 of the bandwidth-optimal pipeline paper to rational bandwidths.
     """
@@ -163,11 +163,11 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tuple[int, bool]:
     """Return (smallest k found that reaches the optimum `time_per_shard`, whether smaller k are ruled out).
 
-    `cut` proves the optimum. k0 is the smallest k for which U * b is an integer on the links into `cut`; only multiples
-    of k0 can reach the optimum. The search gives up after `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS` tests of all
-    cuts. Then k is doubled until it is large enough, and it is not proven to be the smallest. Usually, k0 makes U * b
-    an integer on all links, and no test is needed. If no switch has more bandwidth out than in, k must preserve this
-    after rounding down, so that trees are guaranteed to exist.
+    `cut` proves the optimum. k0 is the smallest k for which U * b is an integer for the bandwidths b into `cut`; only
+    multiples of k0 can reach the optimum. The search gives up after `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS`
+    tests of all cuts. Then k is doubled until it is large enough, and it is not proven to be the smallest. Usually, k0
+    makes U * b an integer on all links, and no test is needed. If no switch has more bandwidth out than in, k must
+    preserve this after rounding down, so that trees are guaranteed to exist.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -204,7 +204,7 @@ def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
 
 
 def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
-    """Return the smallest k for which k * time * b is an integer on every link into `cut`."""
+    """Return the smallest k for which k * time * b is an integer for the bandwidth b of every link into `cut`."""
     return math.lcm(*((time * width).denominator for width, _ in search.entering(cut)))
 
 
@@ -394,7 +394,7 @@ def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield (time per shard, cut that needs this time), in ascending order. The last time is the optimum.
+    """Yield cuts that need more and more time, as (time per shard, cut). The last time is the optimum.
 
     Uses Newton's method on rationals (Dinkelbach), which usually takes one to three cuts. Symmetries map the cuts
     around a rank to the cuts around its image, so one rank per orbit is tested.

@@ -16,7 +16,7 @@ LARGEST_AMOUNT = 2**60
 
 
 class ResidualGraph(NamedTuple):
-    """A digraph as half-arcs, sorted by the node at which they end: `offsets[v]` to `offsets[v + 1] - 1` end at node v.
+    """A digraph of half-arcs (arcs and reverses), sorted by end: `offsets[v]` to `offsets[v + 1] - 1` end at node v.
 
     tails: int32, the node at which each half-arc starts; ascending among half-arcs that end at the same node
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
@@ -47,7 +47,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
-    """Return int64[half-arcs]: the total amount of the arcs that share each half-arc."""
+    """Add up the `amounts` of arcs that share a half-arc; return int64[half-arcs]."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total

@@ -34,7 +34,7 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """The bandwidth to use on each link for the fastest trees if switches cannot copy, and dual values that prove it.
+    """The part of each link to use for the fastest trees if switches cannot copy, and dual values that prove the speed.
 
     network: the topology with each link's bandwidth reduced to the part that is used
     kept:    topology ids of the links in `network`; unused links are left out
@@ -143,7 +143,7 @@ def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64])
 
 
 def _rounded(topology: Topology, used: NDArray[np.float64]) -> tuple[Topology, NDArray[np.int64]]:
-    """Return (network in which links have their `used` bandwidth, rounded down to a grid; ids of these links).
+    """Return (network in which links have the bandwidth `used`, rounded down to a common unit; ids of these links).
 
     If a switch sends more than it receives after rounding, its outgoing bandwidths are reduced further.
     """

@@ -144,7 +144,7 @@ class TreeProgram:
         return np.maximum(0.0, point), np.maximum(0.0, -marginals)
 
     def start_over(self) -> None:
-        """Make the solver start from scratch. Its interior-point method takes longer but finds a more even vertex."""
+        """Let the solver start from scratch. Its interior-point method is slower, but makes root rates more equal."""
         self._program = None
 
     def multipliers(self, marginals: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -390,7 +390,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
 
 def _certificate(topology: Topology, program: TreeProgram, marginals: Floats, largest: int) -> Mapping[str, Any]:
-    """Return the certificate made from the dual values, rounded to fractions with denominators up to `largest`."""
+    """Return a certificate with the dual values as weights, rounded to fractions with denominators up to `largest`."""
     gather_cuts, reduce_cuts, gather_switches, reduce_switches = program.multipliers(marginals)
     names = np.array(topology.node_ids)
     switches = topology.node_ids[topology.compute_count :]

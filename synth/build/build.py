@@ -62,7 +62,7 @@ class LoweredProgram:
 def build_program(
     verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = nullcontext
 ) -> LoweredProgram:
-    """Lower `verified` to a program, write the program as text, read it back, and check it on its topology.
+    """Lower `verified` to a program, write the program as text, parse this text, and check the result on its topology.
 
     Raises InvalidInput if an option exceeds a limit, and CheckFailed if the program is wrong.
     """
@@ -88,7 +88,7 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
 
 
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> tuple[str, ExecutionPlan]:
-    """Lower a schedule whose switches add or multicast; return the text of an MSCCL++ plan and the plan as read back.
+    """Lower a schedule whose switches add or multicast; return an MSCCL++ plan as text and as read from it.
 
     The plan has been checked. Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the
     plan is wrong.

@@ -59,7 +59,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """A verified schedule, and its program: lowered, written as text, read back and checked.
+    """A verified schedule and its checked program.
 
     schedule:      the schedule as a Parquet file
     program_id:    content id of the schedule id and all lowering options; equal ids mean identical instructions

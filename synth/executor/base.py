@@ -78,5 +78,5 @@ class SerialExecutor:
         return results
 
     def close(self) -> None:
-        """Make further calls to `map` fail."""
+        """Close the executor: further calls to `map` fail."""
         self._closed = True

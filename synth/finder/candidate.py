@@ -228,7 +228,7 @@ def bfb_score(topology: Topology) -> AllgatherCost:
 
 
 def score_of_all_nodes(topology: Topology) -> AllgatherCost:
-    """Return the same as `bfb_score`, computed for every node by the slower scheduling kernel, which shares no code.
+    """Return the same cost as `bfb_score`, computed by separate code: the slower scheduling kernel, for every node.
 
     The network must be regular and direct-connect with identical links.
     """

@@ -130,7 +130,7 @@ _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the database's entries of this size. Entries with a stored schedule are also yielded with BFB."""
+    """Yield the base graphs of this size in the database, with BFB and with the stored schedule if there is one."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
@@ -190,7 +190,7 @@ class BaseSources:
         yield from scored_families(nodes, degree, self.scores, self.bidirectional)
 
     def optimal(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield the bases that may be bandwidth-optimal and whose cost is already known."""
+        """Yield base topologies of known cost that may be bandwidth-optimal."""
         paper_only = self.bases == "paper"
         bases = [
             *optimal_families(nodes, degree, paper_only),

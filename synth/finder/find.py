@@ -154,8 +154,8 @@ def rated_frontier(
 ) -> list[tuple[TopologyCandidate, ...]]:
     """Return the best candidates with exact costs, in groups of equal rate and cost, by decreasing achievable rate.
 
-    For the goal `alltoall`, these are the few with the highest rates; for the goal `both`, those that are
-    Pareto-optimal in rate, steps and bandwidth time.
+    For the goal `alltoall`, these are the few candidates with the highest rates; for the goal `both`, all candidates
+    that are Pareto-optimal in rate, steps and bandwidth time.
     """
 
     def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:

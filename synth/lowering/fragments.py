@@ -104,7 +104,7 @@ class Placement:
         return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
-        """Return (actual, required) memory locations of result chunks of `rank` that have to be copied at the end."""
+        """Return (actual, required) memory locations of those result chunks that `rank` has to copy at the end."""
         result, final = self._result(rank)
         home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
@@ -133,7 +133,7 @@ class Placement:
 def _moments(
     shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False
 ) -> NDArray[np.int32]:
-    """Return int32[ranks, chunks]: the first (or `latest`) step in which the rank sends or receives the chunk, or -1.
+    """Return int32[ranks, chunks]: the first (or `latest`) step in which a rank sends or receives a chunk; else -1.
 
     rank: the sender of each message, to find steps with sends, or the receiver, to find steps with receives
     """

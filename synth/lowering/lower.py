@@ -114,7 +114,7 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
 
 
 def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
-    """Return `options` with the number of channels that should make the schedule fastest.
+    """Return `options` with the number of channels for which the schedule is expected to be fastest.
 
     Runtimes move a long chunk in several passes. In deep trees, several channels let consecutive passes overlap. The
     best number is about twice the duration of a pass divided by the time for which it occupies the busiest link. Fewer
@@ -224,7 +224,7 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the layout of the vector. For trees with many roots, transfers are split so that data can stream."""
+    """Divide the vector into chunks. For trees with many roots, transfers are split so that data can stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
@@ -275,7 +275,7 @@ def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool
     """
 
     def largest(high: int, with_count: Callable[[int], LoweringOptions]) -> list[LoweringOptions]:
-        """Return options with the largest count below `high` that fits, found by bisection; [] if none fits."""
+        """Find the largest count below `high` that fits, by bisection. Return options with this count, or []."""
         low = 1
         if high == 1 or not fits(with_count(1)):
             return []

@@ -36,7 +36,7 @@ WRITES_SUM, WRITES, READS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timetable:
-    """Start times of transfers by list scheduling. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
+    """Start times of transfers, from list scheduling. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
 
     start:   start time of each transfer
     step:    time interval in which each transfer begins, later than the intervals of the transfers that it waits for
@@ -104,7 +104,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
 
 
 def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits | None:
-    """Return the dependences between rows, or None if a step both reads and writes a cell."""
+    """Find which transfers wait for which. Returns None if a step both reads and writes a memory cell."""
     links = schedule.topology.links
     ends = [
         side(links)[transfers.route].astype(np.int64)
@@ -262,7 +262,7 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 
 
 def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptions) -> ChannelMessages:
-    """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
+    """Return the schedule's messages, sorted by (step, start, sender, receiver, lane, instance, channel, chunk).
 
     Steps are the schedule's steps or the time intervals of its `streaming_order`. A transfer over a route of several
     links becomes one message between the ends of the route. Parallel links between two ranks are different lanes.
@@ -369,7 +369,7 @@ def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int)
 def _part(
     rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
 ) -> list[Column | NarrowColumn]:
-    """Return the messages of one channel (`group`) of one instance as columns, preceded by two columns of sort keys.
+    """Return the messages on one channel (`group`) of one instance as columns, with two columns of sort keys first.
 
     In each step, the chunks of a connection are divided among its channels as evenly as possible.
     """

@@ -110,7 +110,7 @@ _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_
 def fuse_ops(
     unfused: UnscheduledOps, src: Column, dst: Column, needed_cells: NDArray[np.bool_], *, stores_sums: bool = False
 ) -> tuple[UnscheduledOps, Joins]:
-    """Fuse receives and sends of one rank. Return (instructions, directions that share a block as a result).
+    """Fuse receives of one rank with sends. Return (instructions, pairs of directions that must share a block).
 
     A send can be fused with the receive that wrote everything it sends. The two directions then share a block, in which
     their instructions take turns, so this is only done if few of these instructions remain unfused. The order of

@@ -84,7 +84,7 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> plan.ExecutionP
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> plan.RankPlan:
-    """Return the plan of `rank`: synchronise with all ranks, let the switch add the chunks `own`, synchronise again."""
+    """Return the plan of `rank`: it synchronises with all ranks before and after the switch adds the chunks `own`."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
     nop = plan.Operation(plan.Action.NOP)

@@ -123,7 +123,7 @@ class VectorLayout:
 
 
 def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
-    """Return the layout of the vector for `instances` copies of `schedule`. O(rows * log(rows)).
+    """Return the vector's division into chunks for `instances` copies of `schedule`. O(rows * log(rows)).
 
     If all shards take the same paths and none belongs to a rank, as in trees for the complete vector, they are merged
     into one shard. With fewer chunks, more vector sizes can be divided evenly, and messages are longer.

@@ -48,7 +48,7 @@ class OutwardMethod(Method):
 
     @abstractmethod
     def spread(self, task: SynthesisTask) -> Schedule:
-        """Return the allgather or broadcast."""
+        """Return the allgather or broadcast from which the requested collective is derived."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         topology, collective = task.topology, task.collective
@@ -72,7 +72,7 @@ class OutwardMethod(Method):
 
 
 class Bfb(OutwardMethod):
-    """Breadth-first broadcast, in symmetric form if the network is large."""
+    """Makes breadth-first broadcasts, in symmetric form if the network is large."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415

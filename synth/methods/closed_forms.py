@@ -32,7 +32,7 @@ def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def double_binary_tree(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return the pattern of allreduce, broadcast or reduce on the two trees of dbt:N, pipelined.
+    """Return the pipelined pattern of allreduce, broadcast or reduce on the two trees of dbt:N.
 
     Allreduce adds data up to each tree's root and copies the sums back down, in 2 * height steps. For broadcast and
     reduce, ranks are rotated so that the collective's root is the root of the first tree; in the second tree, in which

@@ -51,7 +51,7 @@ def require_size(transfers: int, topology: Topology) -> None:
 def allgather_from_columns(
     base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]
 ) -> Schedule:
-    """Return the allgather with `columns` (step, route, shard, lo, hi) and with the method and parameters of `base`."""
+    """Return an allgather made of `columns` (step, route, shard, lo, hi), with the method and parameters of `base`."""
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     routes = Routes.direct(len(topology.links))
@@ -59,7 +59,7 @@ def allgather_from_columns(
 
 
 def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Repeat row r `counts[r]` times; return (old row of each new row, its index among the copies).
+    """Repeat row r `counts[r]` times; return (old row of each new row, index of the new row among the copies).
 
     counts [2, 0, 3] give [0, 0, 2, 2, 2] and [0, 1, 0, 1, 2]. O(new rows).
     """

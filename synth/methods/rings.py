@@ -105,7 +105,7 @@ Order = NDArray[np.int64]
 
 
 def disjoint_cycles(topology: Topology) -> list[Order]:
-    """Return edge-disjoint Hamiltonian cycles as orders of ranks. They share no link in either direction. O(links).
+    """Return Hamiltonian cycles, as orders of ranks, that share no link in either direction. O(links).
 
     Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for an integer k and gcd(r, c - 1) = 1, or vice
     versa (see Swing paper, section 2.3.1). The grid may have more links, as in HyperX, or its rows and columns may be
@@ -136,7 +136,7 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
 
 
 def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
-    """Return whether the construction for a torus works: rows = columns k and gcd(rows, columns - 1) = 1."""
+    """Return whether a torus has two such cycles: rows = k * columns for an integer k, gcd(rows, columns - 1) = 1."""
     return rows % columns == 0 and gcd(rows, columns - 1) == 1
 
 
@@ -219,7 +219,7 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
 
 
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return BFB on every cycle of `disjoint_cycles`: floor(N / 2) steps per phase, bandwidth-optimal.
+    """Return BFB on every cycle of `disjoint_cycles`. Takes floor(N / 2) steps per phase and is bandwidth-optimal.
 
     On shiftedring:m, this is the baseline ShiftedBFBRing. On an even cycle, half of the opposite rank's data comes from
     either side. Source: Zhao et al., appendix F.1.

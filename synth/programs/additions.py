@@ -96,7 +96,7 @@ class OrderOfAdditions:
 
 
 def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_MOVES) -> OrderOfAdditions | None:
-    """Return the order in which the correct `program` adds contributions.
+    """Return the order in which `program` adds contributions.
 
     O(chunks moved). Plans also take O(passes * blocks); each pass tries one operation of every block.
 

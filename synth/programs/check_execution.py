@@ -71,7 +71,7 @@ class Code(NamedTuple):
 
 
 class FlatProgram(NamedTuple):
-    """A program as arrays.
+    """A program converted to arrays for the kernel.
 
     code: instructions and blocks
     first_block, first_cell: first block and first cell of each rank, followed by the total number
@@ -177,7 +177,7 @@ MAX_MOVES = 2**25
 
 
 class _Result(NamedTuple):
-    """The state at the end of a run of the program; see `native.execute`."""
+    """The state of the memory, blocks and queues after a run of the program; see `native.execute`."""
 
     values: ChunkValues
     progress: Matrix[np.int64]

@@ -109,7 +109,7 @@ class TargetLimits:
 
 
 def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
-    """Return the number of steps of each block in the file, including `nop` steps for additional waits."""
+    """Return how many steps each block has when written to a file, including `nop` steps for additional waits."""
     if not limits.single_wait:
         return columns.lengths
     return np.diff(np.concatenate([[0], np.cumsum(np.maximum(columns.waits, 1))])[columns.first])

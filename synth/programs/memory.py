@@ -152,7 +152,7 @@ _WORD = 64
 
 
 class ChunkValues(NamedTuple):
-    """Symbolic contents of cells. Each cell holds the sum of some ranks' contributions to one chunk of the vector.
+    """Symbolic contents of memory cells: each holds the sum of some ranks' contributions to one chunk of the vector.
 
     identity: int64[cells], index of the chunk; NOTHING if the cell was never written; smaller values mark results that
               were computed from a chunk that was never written

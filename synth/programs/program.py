@@ -98,7 +98,7 @@ class Message(NamedTuple):
 
 
 class Op(StrEnum):
-    """Instructions on `count` chunks. `net` is the message from the block's `recv_peer`."""
+    """Kinds of instructions, all on `count` chunks. `net` is the message from the block's `recv_peer`."""
 
     SEND = "s"  # send src
     RECV = "r"  # dst = net
@@ -165,7 +165,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """Instructions that run strictly one after the other, on one channel.
+    """A thread block: instructions that run strictly one after the other and use one channel.
 
     A block sends to at most one rank (`send_peer`) and receives from at most one rank (`recv_peer`).
     """
@@ -214,7 +214,7 @@ class RankProgram:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A collective as instructions for every rank.
+    """A program for a collective: instructions for every rank.
 
     chunks:     N, the number of equal chunks in the complete vector (`nchunksperloop`). Chunk k of a buffer contains
                 elements [k * S, (k + 1) * S), with S = vector elements / N. The input of an allgather and the output of

@@ -95,7 +95,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """Paths of links in compressed rows: route r consists of `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
+    """A table of routes (paths of links): route r is `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
 
     On direct-connect networks, every route is usually a single link and has the link's id. Longer routes lead through
     switches or through nodes that forward data.
@@ -225,7 +225,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule for `topology`, which must be the same network, possibly with a different spec."""
+        """Return this schedule for the same network with another spec, `topology`."""
         return replace(self, topology=topology)
 
     @property

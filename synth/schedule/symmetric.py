@@ -78,7 +78,7 @@ class SymmetricTrees:
         return len(self.base) * len(self.translations)
 
     def translated_links(self) -> TranslatedLinks:
-        """Return the permutation of links that each translation causes. O(generators * links log links)."""
+        """Return how each translation permutes the links. O(generators * links log links)."""
         return TranslatedLinks.of(self.topology, self.generators, self.translations)
 
     def base_schedule(self) -> Schedule:
@@ -285,7 +285,7 @@ class SymmetricSchedule:
 
 
 def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
-    """Return (has a scatter part, has a gather part). Raises InvalidInput if `collective` has no symmetric form."""
+    """Return (whether there is a scatter part, whether a gather part). Raises InvalidInput without a symmetric form."""
     parts = {
         CollectiveName.ALLGATHER: (False, True),
         CollectiveName.REDUCE_SCATTER: (True, False),

@@ -97,7 +97,7 @@ Indices = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageGraph:
-    """Messages over routes, and the dependencies between them, expressed by gates.
+    """Messages over routes, and their dependencies: a message starts when a gate opens, which waits for other events.
 
     amount:  size of each message, in a unit that the caller converts to bytes
     route:   index of each message's route

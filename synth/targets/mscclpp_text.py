@@ -299,7 +299,7 @@ def parse_plan(text: bytes, collective: CustomCollective | None = None) -> Execu
 
 
 def is_plan_text(text: bytes) -> bool:
-    """Return whether `text` looks like a plan (a JSON object with a list of ranks) rather than a schedule."""
+    """Return whether `text` looks like a plan (a JSON object with a list of ranks), not like a schedule."""
     require_small_json(text, "a schedule or plan")
     try:
         root = json.loads(text)

@@ -137,7 +137,7 @@ _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2*
 
 
 class XmlAttributes:
-    """Checked access to the attributes of one XML element. Errors name the element and its line."""
+    """Reads and checks the attributes of one XML element. Errors name the element and its line."""
 
     __slots__ = ("_element", "_line", "_values")
 
@@ -189,7 +189,7 @@ class XmlAttributes:
 
 
 class DocumentBody(NamedTuple):
-    """Contents of a document below its root element.
+    """The contents of a program document below its root element.
 
     ranks:         the program of each rank
     findings:      faults in elements that a Program cannot represent

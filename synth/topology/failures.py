@@ -160,7 +160,7 @@ NVLINK, PLANE = "nvlink", "plane"
 
 
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
-    """Return which fraction of the link between two nodes `part` is, or None if the link has no such part.
+    """Convert `part` to a fraction of the link between two nodes, or to None if the link has no such part.
 
     A machine's file states the rate of one NVLink. In other networks, it is assumed to be 25 GB/s (NVLink 2 to 4), or
     50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.

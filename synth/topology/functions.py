@@ -55,7 +55,7 @@ def _of_one_topology(change: Callable[[Topology], Topology], links: int = 1) -> 
 
 
 def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Plan `line_graph`, applied n times."""
+    """Plan the n-fold line graph of a topology."""
     times = 1 if len(call.arguments) == 1 else _times(call, "line(spec) or line(spec;n)", "a spec and at most one")
     spec, plan = str(call), _inner_plan(call, plan_of, "write line(spec) or line(spec;n)")
     nodes, links = plan.nodes, plan.links
@@ -82,7 +82,7 @@ def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
 
 
 def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Plan `degree_expansion`."""
+    """Plan the degree expansion of a topology: n copies of every node."""
     copies = _times(call, "degree(spec;n)", largest=MAX_NODES)
     inner, spec = _inner_plan(call, plan_of, "write degree(spec;n)"), str(call)
     links = inner.links * copies**2
@@ -90,13 +90,13 @@ def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_power(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Plan the `cartesian_product` of n copies."""
+    """Plan the Cartesian product of n copies of a topology."""
     times = _times(call, "power(spec;n)")
     return _plan_product(str(call), [_inner_plan(call, plan_of, "write power(spec;n)")] * times, "power")
 
 
 def plan_product(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Plan `cartesian_product`."""
+    """Plan the Cartesian product of several topologies."""
     way_out = "write product(spec;spec;…)"
     require(len(call.arguments) >= 2, "product must have at least two arguments", call, way_out)
     inner: list[TopologyPlan] = []

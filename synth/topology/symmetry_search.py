@@ -77,7 +77,7 @@ class OrderedCells(NamedTuple):
     size: NDArray[np.int32]
 
     def set_apart(self, node: int) -> int:
-        """Move `node` from its cell, which must have other nodes, to a new cell before it. Return the new cell."""
+        """Move `node` from its cell, which must have other nodes, to a new cell just before it. Return the new cell."""
         cell = int(self.cell[node])
         size = int(self.size[cell])
         place, other = self.position[node], self.order[cell]

@@ -286,7 +286,7 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B, the bandwidth out of a node, in links; None unless direct-connect, regular and of unit capacity."""
+        """B, the bandwidth out of a node in links; None for switches, unequal degrees or capacities other than 1."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)
@@ -406,7 +406,7 @@ def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -
 
 
 def have_equal_tables(source: Topology, target: Topology) -> bool:
-    """Return whether counts, units and tables of rates are equal, so that link classes can be compared directly."""
+    """Return whether counts, units and rate tables are equal, so that classes of links can be compared directly."""
     return all(
         (
             source.compute_count == target.compute_count,

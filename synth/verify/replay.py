@@ -56,7 +56,7 @@ class ShardConditions:
 
 
 def shard_conditions(schedule: Schedule) -> ShardConditions:
-    """Return the initial and final conditions that the schedule's collective prescribes for each shard."""
+    """Return the initial and final conditions that the schedule's collective sets for each shard."""
     ranks, collective = schedule.topology.compute_count, schedule.collective
     shards = np.arange(schedule.shard_count, dtype=np.int32)
     anywhere = np.full(len(shards), -1, dtype=np.int32)

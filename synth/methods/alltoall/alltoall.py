@@ -41,7 +41,7 @@ from chorale.synth.topology.topology import Topology, automorphisms_are_transiti
 
 
 def factors_of(topology: Topology) -> list[Topology]:
-    """Return the factors of a topology whose spec is a product or a power, in order, otherwise [].
+    """Return, in order, the factors of a topology whose spec is a product or a power; [] for other topologies.
 
     The spec is only a hint: the product of the factors is built again and must have the same id. O(L log L).
     """
@@ -126,7 +126,7 @@ def alltoall_rate(
 
 
 def parse_method(text: str | None) -> RateMethod | None:
-    """Return the method called `text`, or None if `text` is None. Raises InvalidInput for unknown names."""
+    """Return `text` as the name of a method, or None if `text` is None. Raises InvalidInput for unknown names."""
     if text is None:
         return None
     return cast(RateMethod, name_among("all-to-all method", text, METHODS))

@@ -34,7 +34,7 @@ _MANY_CELLS = 2**24
 
 
 class ColourTable:
-    """Numbers colours (uint64 hashes) from 0 in the order in which they first appear."""
+    """Replaces colours (uint64 hashes) by small numbers: 0, 1, … in the order in which they first appear."""
 
     def __init__(self) -> None:
         self._table = native.ColourTable()
@@ -138,7 +138,7 @@ class Reduction:
         return sums / np.bincount(labels, minlength=self.column_count)
 
     def lifted(self, class_flow: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield (block of sources of `full`, float64[block, links]: their flows), given one flow per variable class."""
+        """Expand one flow per variable class to flows in `full`; yield (block of sources, float64[block, links])."""
         rows_at_once = max(1, BLOCK_CELLS // max(1, self.full.link_count))
         for start in range(0, len(self.full.sources), rows_at_once):
             block = slice(start, start + rows_at_once)
@@ -147,7 +147,7 @@ class Reduction:
 
 
 def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
-    """Return `full`, the problem of `topology`, with sources and links merged by colour refinement."""
+    """Reduce `full`, the flow problem of `topology`, by merging sources and links with colour refinement."""
     # Rounds continue while the number of colours grows; starting with hop counts saves most rounds.
     hops = distances_from(topology, full.sources).astype(np.uint64)
     row_colours = _mixed(_mixed(hops, full.weights[:, np.newaxis]), full.demand)
@@ -243,7 +243,7 @@ class Commodities:
 
 
 def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
-    """Return the problem of `topology`, with sources and links merged along its known symmetries.
+    """Return the flow problem of `topology`. Sources and links that known symmetries map to one another are merged.
 
     Each symmetry is checked exactly before it is used; `symmetric` False uses none. O(symmetries * L log L).
 
@@ -323,7 +323,7 @@ class ApproximateSolution(NamedTuple):
 
 
 def solve(reduction: Reduction) -> ApproximateSolution:
-    """Return optimal class flows and link prices, up to the solver's tolerances.
+    """Solve the reduced problem; return flows and link prices that are optimal up to the solver's tolerances.
 
     Minimises the largest load / capacity of a link while every source sends one unit to every rank.
     """
@@ -354,7 +354,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
 
 
 def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Return matrix entries as (link class, column class, load per link of the class that a variable of 1 adds)."""
+    """Return matrix entries as (link class, variable class, load on each link of the class if the variable is 1)."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows, used = np.broadcast_to(small.link_class, reduction.columns.shape), _usable(small)

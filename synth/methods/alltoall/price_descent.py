@@ -39,7 +39,7 @@ _SOURCES_AT_ONCE = 32
 
 
 class PricedLoads(NamedTuple):
-    """Loads and costs of flows that follow from prices.
+    """Link loads and costs of the flows that result from link prices.
 
     whole:        int64[C], exact total load of all links of each class; a demand of 1 is counted as `units`
     paid, smooth: total distance of all data, and total smoothed distance
@@ -53,7 +53,7 @@ class PricedLoads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedFlows:
-    """Flows that follow from link prices.
+    """The flows that result from link prices.
 
     prices:      float64[C], per link class of `problem`
     temperature: in the unit of the prices; a higher temperature uses links more evenly
@@ -216,7 +216,7 @@ class PricedSolution:
 def priced_solution(
     problem: Commodities, gap: Fraction, report: BoundsListener | None = None, passes: int = MAX_PASSES
 ) -> PricedSolution:
-    """Return flows and prices whose bounds are within `gap` (relative), or the best found before progress stopped.
+    """Return flows and prices whose bounds differ by at most `gap` (relative), or the best found until progress stops.
 
     Takes at most about `passes` passes of O(sources * (links + nodes)), in parallel threads. Memory: O(links *
     threads), and O(link classes) per pass.
@@ -273,7 +273,7 @@ class _Climb:
         return self.at(point.logarithms)
 
     def next(self, point: _Point) -> _Point:
-        """Return the point after a step. The step is shortened until the value decreases enough."""
+        """Take a step from `point` and return the new point. The step is shortened until the value decreases enough."""
         direction = self._direction(point)
         length = 1.0
         while True:
@@ -313,7 +313,7 @@ class _Climb:
         return self.at(np.maximum(np.log(mean), _LEAST_LOGARITHM))
 
     def at(self, logarithms: Floats) -> _Point:
-        """Return the point whose log prices are `logarithms`, and update the best solution."""
+        """Evaluate the prices with these `logarithms`; return them as a point, and update the best solution."""
         earned = float(self.capacity.sum())
         prices = np.exp(logarithms)
         prices *= earned / float(prices @ self.capacity)  # mean 1

@@ -48,7 +48,7 @@ class LatencyTicks:
 def delays_in_ticks(
     topology: Topology, size_bytes: int | None, unit: Fraction
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
-    """Return (int64 per link: delay in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
+    """Return (int64 per link: latency in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
 
     A tick is the longest time that makes every delay a whole number. Delays are exact, or 0 without a size. Raises
     InvalidInput if bandwidths are not in bytes per second, and if delays have no common unit within 64 bits.
@@ -137,7 +137,7 @@ class BfbNetwork:
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
-        """Return whether times stay within 64 bits with this number of chunks per shard."""
+        """Return whether computed times fit into 64 bits with this number of chunks per shard."""
         try:
             self.require_magnitude(chunks)
         except InvalidInput:
@@ -145,7 +145,7 @@ class BfbNetwork:
         return True
 
     def require_magnitude(self, chunks: int) -> None:
-        """Raise InvalidInput unless times stay within 64 bits with this number of chunks per shard."""
+        """Raise InvalidInput unless computed times fit into 64 bits with this number of chunks per shard."""
         if self.latency_ticks is not None:
             inwards = np.add.reduceat(self.capacities, self.offsets[:-1])
             require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
@@ -211,7 +211,7 @@ def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
 
 
 class Problems(NamedTuple):
-    """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from rank v to node u.
+    """Kernel input: the links into each node (see `BfbNetwork`), and hop counts `rows[u, v]` from rank v to node u.
 
     Additional rows belong to nodes in `tails` that are not solved themselves. `delays` are in ticks (a shard takes
     `grain` ticks on a link of capacity 1), or 0 if latencies are ignored.
@@ -278,7 +278,7 @@ WholeChunks = tuple[BfbNetwork, int, Loads]
 
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
-    """Return the least time of each step for the nodes in `block`, if shards are divisible."""
+    """Return the least time of each step for the nodes in `block`, if shards are infinitely divisible."""
     return Loads(*native.least_loads(*block, *problems_of(network)))
 
 

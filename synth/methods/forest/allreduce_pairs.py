@@ -71,7 +71,7 @@ class IntegralPairs:
 def integral_pairs(
     topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
 ) -> IntegralPairs:
-    """Round `split` to the fewest trees that are equally fast or, given `k`, to k pairs per rank on average.
+    """Round `split` to the fewest whole trees that are as fast or, given `k`, to k pairs of trees per rank on average.
 
     If more than `most_pairs` pairs would be needed, about `most_pairs` are used. They are distributed to roots in
     proportion to the roots' rates. The least time in which they fit is found by bisection.
@@ -117,7 +117,7 @@ def _apportioned_pairs(
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
-    """Round `split` to whole trees like `integral_pairs` without k, or to faster trees if this loses more than 0.1 %.
+    """Round `split` to whole trees like `integral_pairs` without k. If this loses more than 0.1 %, seek faster trees.
 
     The slower result may be due to links that are too narrow for one tree, so small k, and splits without tiny flows,
     are tried as well.

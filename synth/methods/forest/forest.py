@@ -258,7 +258,7 @@ def with_shards(topology: Topology, name: CollectiveName, counts: Sequence[int])
 
 
 def uneven_forest(topology: Topology, collective: Collective, options: Options | None = None) -> Schedule:
-    """Return the unverified pipelined schedule of trees for a collective from `with_shards`; see `forest`."""
+    """Return the unverified pipelined tree schedule for a collective from `with_shards`; see `forest`."""
     task = SynthesisTask(topology, collective, options or Options(), SerialExecutor())
     if not collective.reduces:
         return forest(task)

@@ -412,7 +412,7 @@ class _Packing:
         return True
 
     def add_exactly(self) -> None:
-        """Grow one tree until it spans all nodes, going back whenever too little capacity is left for other trees."""
+        """Grow one tree to all nodes, backtracking whenever too little capacity is left for other trees."""
         root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
@@ -475,7 +475,7 @@ class _Packing:
             path = path[:count]
 
     def _learn(self, sides: Flags) -> ResidualNetwork:
-        """Add known cuts; return the residual network with their slacks. Raises CheckFailed if a slack is negative."""
+        """Add known cuts; return the residual network with their slacks. Raises CheckFailed if a cut is violated."""
         room = self._room(sides)
         if room.cut_slack.min(initial=0) < 0:
             worst = int(room.cut_slack.argmin())

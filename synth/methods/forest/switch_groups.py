@@ -127,7 +127,7 @@ class SwitchGroups(NamedTuple):
 def switch_groups_of(
     network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
 ) -> SwitchGroups:
-    """Return the tables for the switches in `group`. O(arcs log arcs), and `spreading_lengths` for each group.
+    """Compute the tables for groups of switches. O(arcs log arcs), and `spreading_lengths` for each group.
 
     group:    int32 per node: 0, 1, … for the switches of each group, -1 for all other nodes
     clusters: [rows, nodes]: labels of clusters; row `row_of[g]` is for group g

@@ -44,7 +44,7 @@ class PathPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNetwork:
-    """A network after splitting off arcs at switches, and the paths in the original network that its arcs stand for.
+    """A network in which arcs replace paths through switches, and the path in the original network for each arc.
 
     No path visits a node twice. All pieces together use at most the capacity of each arc in `original`.
     """
@@ -264,7 +264,7 @@ class _Removal:
         return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
-        """Return whether all cuts remain wide enough after `splits`. Violated cuts are added to `sets`."""
+        """Return whether all cuts can still carry their trees after `splits`. Cuts that cannot are added to `sets`."""
         broken = narrow_cuts(network_after(self.split.network, splits), _CUTS_PER_CALL)
         both = np.concatenate([self.sets, broken])
         self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma

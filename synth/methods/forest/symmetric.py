@@ -234,7 +234,7 @@ def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
 
 
 def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]]:
-    """Yield (numbers of known symmetries, the translations that they generate), the largest sets first."""
+    """Yield (indices of known symmetries, the translations that they generate), the largest sets first."""
     known = [index for index, move in enumerate(topology.automorphisms) if is_automorphism(topology, move)]
     sets = [tuple(known)] if known else []
     if 1 < len(known) <= MAX_GENERATORS:
@@ -326,7 +326,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
 
 
 def block_owners(topology: Topology, translations: Translations) -> Integers:
-    """Return int64 per node: the translation that maps the first block to the node's block, or -1 outside all blocks.
+    """Return int64 per node: the number of the translation from the first block to the node's block; -1 outside blocks.
 
     The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks if all of
     these are in one block and no translation leaves the switch in place: an NVSwitch or a router in a group, but not a

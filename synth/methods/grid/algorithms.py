@@ -45,7 +45,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def swing_distance(step: int) -> int:
-    """Return 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3, called rho in the Swing paper, section 3.1.1.
+    """Return Swing's signed distance in `step`: 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3 (rho in section 3.1.1).
 
     Its absolute value is the distance between the peers in `step`.
     """
@@ -155,7 +155,7 @@ def bucket(
 
 
 def doubling_peers(size: int) -> list[Positions]:
-    """Return each position's peer, a XOR 2^s, in each step s of log2 size. `size` must be a power of two."""
+    """Return the peer of each position a in each of log2 size steps s: a XOR 2^s. `size` must be a power of two."""
     return [np.arange(size) ^ (1 << step) for step in range(size.bit_length() - 1)]
 
 

@@ -176,7 +176,7 @@ class PairRoutes:
 
 
 def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int64]) -> PairRoutes:
-    """Return minimal routes for the pairs `keys` = src * N + dst, src != dst, which must be ascending and unique.
+    """Return minimal routes for pairs of ranks, given as ascending, unique `keys` = src * N + dst with src != dst.
 
     This assumes minimal adaptive routing: if there are two disjoint paths, each carries half of a message. On a torus
     of `shape`, paths follow the order of dimensions; two paths are disjoint if the distance in a dimension is exactly
@@ -283,7 +283,7 @@ class CollectivePattern:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """Indices of the steps in which any subcollective sends."""
+        """Indices of the steps in which any subcollective sends data."""
         count = max(map(len, self.subcollectives))
         return [step for step in range(count) if any(len(part.messages()[0]) for part in self._at(step))]
 

@@ -327,7 +327,7 @@ class ExchangeRounds:
 
     @staticmethod
     def of(size: int, peers: Sequence[Positions]) -> ExchangeRounds:
-        """Return the rounds in which positions 0 to 2^k - 1 (of `size`) exchange vectors with `peers`."""
+        """Return rounds in which the first 2^k of `size` positions exchange vectors with their `peers`."""
         active = np.arange(1 << len(peers))
         folded = np.arange(len(active), size)
         return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
@@ -353,7 +353,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
         return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
 
     def fold(axis: int) -> tuple[Positions, Positions]:
-        """Return (ranks folded along `axis`, receivers of their vectors), without ranks folded along earlier axes."""
+        """Return (ranks folded along `axis`, receivers of their vectors), except ranks folded along earlier axes."""
         others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
         return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
 

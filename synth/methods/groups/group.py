@@ -16,7 +16,7 @@ MAX_COMMODITIES = 512
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A collective among some of the ranks.
+    """A group of ranks that runs a collective.
 
     ranks:  members of the group, ascending
     amount: size of the group's vector, in the same unit for all groups
@@ -60,7 +60,7 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
 
 
 def are_few(groups: tuple[Group, ...]) -> bool:
-    """Return whether `groups` are small enough for the linear program."""
+    """Return whether `groups` are small enough to be planned with the linear program."""
     few = sum(group.commodities for group in groups) <= MAX_COMMODITIES
     return few and max(len(group.ranks) for group in groups) <= MAX_LP_RANKS
 

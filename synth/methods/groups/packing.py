@@ -42,7 +42,7 @@ from chorale.synth.verify.verify import verify
 
 
 def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floats, rings.PathOf]:
-    """Return (float64[nodes, nodes]: distances in `prices` > 0, function that returns the links of a cheapest path)."""
+    """Return (float64[nodes, nodes]: distances in `prices` > 0, a function that returns a cheapest path's links)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
     order = np.argsort(-prices, kind="stable")  # of parallel links, the cheapest is written last
@@ -220,7 +220,7 @@ _NEARLY_BEST = Fraction(1001, 1000)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSchedule:
-    """The schedule of one group.
+    """The verified schedule of one group.
 
     network: the network in which only the group's members are ranks
     loads:   loads of this group on the links of the original network

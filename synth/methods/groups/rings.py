@@ -85,7 +85,7 @@ def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, 
 
 
 def _depths(parents: Parents) -> NDArray[np.int64]:
-    """Return int64 per node: number of edges from the root. Each round doubles the depth that is covered."""
+    """Return int64 per node: number of edges from the root. Takes log2 depth rounds."""
     above = np.where(parents < 0, np.arange(len(parents)), parents)
     depths = (parents >= 0).astype(np.int64)
     while (further := depths[above]).any():
@@ -167,7 +167,7 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return the number of units on each routing of commodity `number`: its fraction, rounded by largest remainders.
+    """Return how many units of commodity `number` use each routing: its fraction, rounded by largest remainders.
 
     A unit is a chunk. The commodity has the chunks of one shard or, if it is the only one of its group, of all shards.
     """

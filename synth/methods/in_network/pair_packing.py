@@ -72,7 +72,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairPacking:
-    """Pairs of trees and their rates.
+    """A packing: pairs of trees and their rates.
 
     certificate: proof that no pairs are better, None if not all pairs were compared
     """

@@ -173,7 +173,7 @@ def _solved(program: TreeProgram) -> Floats:
 
 
 def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | None) -> WholeUnits:
-    """Return `split` in whole units, so that all cuts can carry the trees.
+    """Round `split` to whole units so that all cuts can carry the trees.
 
     Args:
         units: approximate number of units; None for the fewest that are as fast, or about 2^17 if that exceeds

@@ -36,7 +36,7 @@ _TREES, _LIMITS, _ROUNDS = 1024, 4, 20
 
 
 class Edges(NamedTuple):
-    """Edges of trees. Row i: chunks `lo` to `hi - 1` of `shard` go from rank `sender` to rank `receiver`.
+    """Edges of trees, one per row: chunks `lo` to `hi - 1` of `shard` go from rank `sender` to rank `receiver`.
 
     depth: number of edges between the source and the sender
     """
@@ -51,7 +51,7 @@ class Edges(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DispatchPlan:
-    """Trees along which tokens spread. Every rank receives each chunk of a token at most once.
+    """A plan for tokens: trees along which they spread. Every rank receives each chunk of a token at most once.
 
     edges:  the trees' edges; a chunk is 1 / `parts` of a unit of `routing.amount`
     routes: paths that the edges use
@@ -134,7 +134,7 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return a certificate, which proves that no plan is faster than `bound`, with times in `chunk` / bandwidth."""
+        """Return the certificate that no plan is faster than `bound`. Its times are in `chunk` / bandwidth."""
         inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
             ratio = region.out / region.into
@@ -242,7 +242,7 @@ class _Homes(NamedTuple):
 
 
 def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes:
-    """Choose the ranks that copy tokens. Boxes and ranks that would send for longer than `least` let others help them.
+    """Choose the ranks that copy tokens. Boxes and ranks that would send for longer than `least` get helpers.
 
     Loads are estimated as if a source sent each token to all targets in its box, and to one relay per other box.
     """
@@ -250,7 +250,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
     box, source = fabric.box.astype(np.int64), routing.source
 
     def counts_of(routing: TokenRouting) -> tuple[Numbers, Numbers]:
-        """Return (int64[rows]: number of targets in the source's box, int64[rows, boxes]: number in other boxes)."""
+        """Count each row's targets; return (int64[rows]: in the source's box, int64[rows, boxes]: in other boxes)."""
         shard, size = routing.shard, len(routing.source)
         away = routing.targets != routing.source[shard]
         key = shard[away] * boxes + box[routing.targets[away]]

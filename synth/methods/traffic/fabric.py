@@ -240,7 +240,7 @@ def _classes_of(widths: Amounts) -> Classes:
 
 @lru_cache(maxsize=16)
 def rail_fabric(topology: Topology) -> RailFabric | None:
-    """Return `topology` as boxes with rails, or None if it has another form. O(links).
+    """Return `topology` as boxes with rails, or None if it does not consist of such boxes. O(links).
 
     All boxes must have the same number of ranks, at least two, joined by a switch or by a link between any two. If
     there are several boxes, each rank must have one path to its rail's switch, over switches that no other rank uses.
@@ -326,7 +326,7 @@ class _Graph:
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return (links from each rank to its rail's switch, links back). Empty for a single box, None for other forms."""
+    """Return (links from each rank to its rail's switch, links back); empty for a single box, None without rails."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
     if len(groups) == 1:  # nodes outside the box must be dead ends
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])

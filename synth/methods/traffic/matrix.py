@@ -99,7 +99,7 @@ def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
 
 
 def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
-    """Return traffic to experts whose popularity falls as 1 / position^exponent, one expert on each rank.
+    """Return traffic to one expert per rank; the p-th most popular expert gets data in proportion to 1 / p^exponent.
 
     `seed` determines the order of the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to
     every other. With exponent 0, all amounts are equal.
@@ -165,7 +165,7 @@ def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
 
 
 def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:
-    """Return the counts if every chunk is divided into `parts`, or None if there would be too many chunks."""
+    """Divide every chunk into `parts`; return the new counts, or None if there would be too many chunks."""
     counts = chunks.counts * parts
     if int(counts.max()) > MAX_PAIR_CHUNKS or int(counts.sum()) > MAX_TOTAL_CHUNKS:
         return None

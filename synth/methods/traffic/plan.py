@@ -41,7 +41,7 @@ def proven_time(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficPlan(ABC):
-    """A way to send `matrix` through `topology`. Times are in units of data / bandwidth.
+    """A plan to send the traffic `matrix` through `topology`. Times are in units of data / bandwidth.
 
     chunks: number of chunks between each pair
     time:   time that the busiest link needs

@@ -181,7 +181,7 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
 
 
 def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
-    """Return `plan` with parts of busy paths moved to cheaper ones, until it is within `gap` of its bound or stuck.
+    """Move parts of busy paths to cheaper paths until `plan` is within `gap` of its bound or no move helps.
 
     Also improves the bound: links whose load stays above a limit just below the time get prices, which prove a bound.
     """
@@ -327,7 +327,7 @@ def _routed(
 
 
 def _problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:
-    """Return the flow problem of `topology`, without symmetries and with the demand in chunks."""
+    """Return the flow problem of `topology` with the demand in chunks. Symmetries are not used."""
     return replace(commodities_of(topology, symmetric=False), demand=_demand(topology, counts))
 
 

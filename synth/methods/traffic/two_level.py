@@ -207,7 +207,7 @@ def balanced(
 
 
 def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
-    """Return float64[2, ranks]: amount on the lanes out of (into) each rank that does not fit into the time `limit`."""
+    """Return float64[2, ranks]: by how much the lanes out of (into) each rank carry too much for the time `limit`."""
     if fabric.has_switch:
         tables = fabric.tables(loads)
         return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])

@@ -212,7 +212,7 @@ class ChunkAccess(NamedTuple):
 
 
 class PlanMemory:
-    """The memory of all ranks: one entry per piece of a chunk, rank by rank.
+    """The memory of all ranks, and the accesses to it. There is one entry per piece of a chunk, rank by rank.
 
     values:     for each piece, a number that identifies the input data in it. Call n uses numbers from n * `stride` on.
     first_cell: first piece of each rank, followed by the total number of pieces
@@ -346,7 +346,7 @@ class PlanMemory:
         return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
     def _is_later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
-        """Return bool[cells]: whether the last write to the cell is missing from the clock `known`."""
+        """Return bool[cells]: whether the clock `known` does not cover the last write to a cell."""
         writer = self._writer[cells]
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])

@@ -291,7 +291,7 @@ class ExecutionPlan:
         return shape_of(self).layout(rank, self.ranks[rank].scratch_chunks)
 
     def other_end(self, rank: int, channel: int, kind: Kind = "memory") -> tuple[int, int]:
-        """Return (peer at the other end of `rank`'s `channel`, number of the channel at the peer).
+        """Return the other end of `rank`'s `channel`: (peer, number of the channel at the peer).
 
         If the peer declares too few channels, it is assumed to have more that it does not use.
         """

@@ -203,7 +203,7 @@ def _runs(numbers: Sequence[int], longest: int) -> Iterator[tuple[int, ...]]:
 
 
 def _local(at: BufferRef, item: Instruction) -> Operand:
-    """Return the chunks of `item` in the memory of its rank as an operand."""
+    """Return an operand for the chunks of `item` that begin at `at` in the memory of its rank."""
     return Operand(at.offset, item.count, at.buffer)
 
 
@@ -223,7 +223,7 @@ class _RankTranslation:
         self._written: dict[SegmentId, tuple[_Segment, list[int]]] = {}
 
     def cuts(self) -> Cuts:
-        """Cut blocks that have too many operations for the executor.
+        """Decide where to cut blocks that have too many operations for the executor.
 
         Returns the first instruction of each segment of these blocks.
         """
@@ -282,7 +282,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Return (segment, how many operations it has before its first instruction and after each instruction)."""
+        """Translate a segment; return (segment, number of operations before its first and after each instruction)."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links

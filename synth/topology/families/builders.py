@@ -68,7 +68,7 @@ class FabricBuilder:
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that rotates every given grid of nodes by one along the given axis.
+        """Add a known symmetry: it rotates each given grid of nodes by one along the axis given with it.
 
         Does nothing if all these axes have length 1.
         """

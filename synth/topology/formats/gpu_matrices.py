@@ -110,13 +110,13 @@ def _off(cells: Cells) -> list[Pair]:
 
 
 def _joined(matrix: Matrix) -> dict[Pair, str]:
-    """Return the cell of each pair of different GPUs, such as "NV4" or "SYS"."""
+    """Return the matrix cell of each pair of GPUs, such as "NV4" or "SYS"."""
     gpus = set(matrix.gpus())
     return {pair: matrix.cells[pair] for pair in _off(matrix.cells) if set(pair) <= gpus}
 
 
 def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
-    """Return the matrix below a header. Raises InvalidInput unless each GPU has a complete row and the rows agree."""
+    """Parse the matrix below a header. Raises InvalidInput unless each GPU has a complete row and the rows agree."""
     index = {name: place for place, name in enumerate(names)}
     gpus = [place for name, place in index.items() if re.fullmatch(_DEVICE, name)]
     cells: dict[Pair, str] = {}
@@ -209,7 +209,7 @@ def _model_fact(model: GpuModel | None, chosen: GpuModel | None) -> tuple[Assump
 def _nvlink_of(
     model: GpuModel | None, lanes: Mapping[Pair, int], gpus: Sequence[int], most: int
 ) -> tuple[Rate, set[int]]:
-    """Return the rate of one NVLink, and the GPUs that an NVSwitch connects.
+    """Return the rate of one NVLink, and the GPUs whose NVLinks lead to an NVSwitch.
 
     On GPUs with 5 to 12 NVLinks, each NVLink has 25 GB/s; with more or fewer, the rate depends on the GPU model.
     """

@@ -156,7 +156,7 @@ class _Reader:
         return published.as_guess("slots of GPUs, by their model", advice)
 
     def wires(self, root: Element) -> tuple[dict[str, list[Wire]], list[Assumption], bool]:
-        """Return (links of each GPU by its bus id, assumptions about the links, whether the links are unknown)."""
+        """Find links between GPUs; return (links by bus id of the GPU, assumptions, whether the links are unknown)."""
         facts = []
         if self.model is not None:
             source = "--model" if self.chosen else "GPUModel or PCIDevice"

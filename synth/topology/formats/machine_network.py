@@ -194,7 +194,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
 
 class _Boxes:
-    """Builds the network of all boxes. A node grid is an array with one node per box."""
+    """Builds the network of all boxes. Nodes are added as grids: arrays with one node per box."""
 
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine

@@ -112,7 +112,7 @@ class _Reader:
         return parent
 
     def named(self, name: str) -> str:
-        """Return an id for `name` that is unique in the file. Bus ids are only unique within a host."""
+        """Make the bus id `name` unique in the file; in the dump, bus ids are only unique within a host."""
         return f"{self.system}.{name}" if len(self.systems) > 1 else name
 
     def read_gpus(self, pci: Element, gpus: list[Element], parent: int, slot: Rate) -> None:

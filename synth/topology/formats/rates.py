@@ -30,12 +30,12 @@ class Rate(NamedTuple):
         return self._replace(physical=count * self.physical, expected=count * self.expected)
 
     def as_guess(self, what: str, advice: str) -> Rate:
-        """Return this rate marked as a guess of `what`. `advice` tells the user how to state the real rate."""
+        """Return this rate, marked as a guess. `what`: what the rate is for; `advice`: how to state the real rate."""
         return self._replace(basis=replace(self.basis, what=what, source="guess", reference=advice))
 
 
 def narrowest(*rates: Rate) -> Rate:
-    """Return the rate of links in series, with the assumption of the physically slowest link."""
+    """Return the rate of several links in series: that of the slowest link, with the assumption behind it."""
     limit = min(rates, key=lambda rate: rate.physical)
     return limit._replace(expected=min(rate.expected for rate in rates))
 
@@ -201,7 +201,7 @@ def _between_cpus(kind: str, physical: str, expected: str) -> Rate:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A generation of GPUs.
+    """A GPU model, or several models with equal links.
 
     architecture: compute capability, or gfx target for AMD
     links:        maximum NVLinks of a GPU; for AMD, xGMI links between two connected GPUs (0: differs by pair)
