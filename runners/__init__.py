@@ -1,4 +1,4 @@
-"""Runners: execute programs on a machine, a cluster, or a model of one, and measure them.
+"""Runners, which execute programs on a machine or a cluster, or simulate them, and measure their times.
 
 The names below are stable; see docs/guide/python.md.
 """

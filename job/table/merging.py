@@ -17,7 +17,7 @@ MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class SizeRange:
-    """Sizes from `first` to `last` bytes, both inclusive; None means no limit."""
+    """A range of sizes from `first` to `last` bytes, both inclusive; None means no limit."""
 
     first: int
     last: int | None

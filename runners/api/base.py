@@ -59,7 +59,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """Resources that one worker occupies on its node during its lifetime.
+    """A request for resources of a cluster node, which one worker occupies during its lifetime.
 
     cpus, gpus: number of each
     resources:  custom Ray resources, name -> amount, for example {"fabric": 1} if only one worker can use the fabric
@@ -116,7 +116,7 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Programs to measure together on one network.
+    """A request to measure programs together on one network.
 
     programs:    name -> program, or plan if the runner supports plans; all for the same collective and number of ranks.
                  Every repetition runs them in a new random order, so that drift affects all of them alike.

@@ -39,7 +39,7 @@ Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field
 
 
 class SimulatedConfig(RunnerConfig):
-    """Options of the simulated runner: the exact cost of messages; see `SimulatedRunner`."""
+    """Options of the simulated runner, which computes times from the cost of messages; see `SimulatedRunner`."""
 
     name: ClassVar[str] = "simulated"
     summary: ClassVar[str] = "a cost model"
@@ -93,7 +93,7 @@ class SimulatedConfig(RunnerConfig):
 
 
 class RecordedConfig(RunnerConfig):
-    """Options of the recorded runner; see `RecordedRunner`."""
+    """Options of the recorded runner, which replays published measurements; see `RecordedRunner`."""
 
     name: ClassVar[str] = "recorded"
     summary: ClassVar[str] = "measurements of an earlier run on GPUs"
@@ -130,7 +130,7 @@ ONECCL_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 
 
 class OneCclConfig(FabricConfig):
-    """Options of the oneccl runner; see `OneCclRunner`."""
+    """Options of the oneccl runner, which runs programs over oneCCL; see `OneCclRunner`."""
 
     name: ClassVar[str] = "oneccl"
     summary: ClassVar[str] = "over oneCCL, on the fabric that is up or a cluster"
@@ -153,7 +153,7 @@ class OneCclConfig(FabricConfig):
 
 
 class MpiConfig(FabricConfig):
-    """Options of the mpi runner; see `MpiRunner`."""
+    """Options of the mpi runner, which runs programs in MPI jobs; see `MpiRunner`."""
 
     name: ClassVar[str] = "mpi"
     summary: ClassVar[str] = "over MPI, on the fabric that is up or a cluster"

@@ -20,7 +20,7 @@ VLLM = "vllm"
 
 
 class DeviceConfig(RunnerConfig):
-    """Options of the device runner; see `DeviceRunner`."""
+    """Options of the device runner, which runs plans as GPU kernels; see `DeviceRunner`."""
 
     name: ClassVar[str] = "device"
     summary: ClassVar[str] = "plans as one kernel on the GPUs of one machine, compared with the library's collectives"

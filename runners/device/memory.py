@@ -1,4 +1,4 @@
-"""Devices that run plans as kernels: GPUs with torch's symmetric memory, and for tests CPUs instead of GPUs.
+"""Runs plans as kernels on devices: GPUs with torch's symmetric memory or, in tests, CPUs that replace GPUs.
 
 The kernel is compiled with NVRTC and launched with the driver, through ctypes. No CUDA toolkit is needed: NVRTC comes
 with torch for CUDA or in the wheel nvidia-cuda-nvrtc. NVRTC compiles even on machines without a GPU.

@@ -11,7 +11,7 @@ from chorale.runners.process_launch.slurm import require_one_process
 
 
 class LocalConfig(RunnerConfig):
-    """Options of the local runner; see `LocalRunner`."""
+    """Options of the local runner, which runs programs in processes on this machine; see `LocalRunner`."""
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "real processes on this machine, with links of a given rate"

@@ -38,7 +38,7 @@ from chorale.synth.topology.topology import Topology
 class NetworkControl:
     """Sends commands to the process that emulates the network. That process ends when this object is closed.
 
-    Raises RunStopped if the network has ended or `deadline` (of `time.monotonic()`) passes.
+    Methods raise RunStopped if that process has ended or `deadline` (of `time.monotonic()`) passes.
     """
 
     def __init__(self, stream: socket.socket, topology: Topology) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NativeLibraries(NamedTuple):
-    """Paths of shared libraries: the engine, and its transport over MPI messages (native/mpi_messages.h)."""
+    """The paths of two shared libraries: the engine, and its transport over MPI messages (native/mpi_messages.h)."""
 
     engine: Path
     messages: Path

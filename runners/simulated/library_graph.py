@@ -77,7 +77,7 @@ _WORTH_TRYING = 0.49
 
 @dataclass(frozen=True, slots=True)
 class LibraryGraph:
-    """Rings or trees that the search found, all with the same rates. intra, inter: a channel's rate in GB/s
+    """The rings or trees that the search found, all with the same rates. intra, inter: a channel's rate in GB/s
     inside a box and between boxes
     """
 

@@ -1,4 +1,4 @@
-"""Commands `chorale alltoall` and `groups`: all-to-alls of equal or given sizes, and groups that share a fabric."""
+"""Defines the commands `chorale alltoall` (equal or given sizes) and `groups` (several groups on one fabric)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Commands `chorale fabric` (emulated networks) and `chorale watch` (tuning tables that follow a fabric's changes)."""
+"""Defines the commands `chorale fabric` (emulated networks) and `chorale watch` (keep a fabric's table up to date)."""
 
 import json
 import signal

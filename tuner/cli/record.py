@@ -1,4 +1,4 @@
-"""Commands `chorale record` (which collectives a job calls) and `chorale replay` (simulate tuning on recorded runs)."""
+"""Defines the commands `chorale record` (record a job's collectives) and `replay` (simulate tuning on records)."""
 
 import json
 import os

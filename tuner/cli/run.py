@@ -176,7 +176,7 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Results of `chorale run`: measured times of the program in `file` and of the reference.
+    """The results of `chorale run`: measured times of the program in `file` and of the reference.
 
     limit: shortest times that the links allow, if known
     """

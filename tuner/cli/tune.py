@@ -1,5 +1,5 @@
-"""Commands `chorale tune` (run a campaign), `campaign` (list, pause, resume, check, repair), `best` (fetch results)
-and `ui` (show campaigns in the browser).
+"""Defines the commands `chorale tune` (run a campaign), `campaign` (list, pause, resume, check, repair), `best`
+(fetch results) and `ui` (show campaigns in the browser).
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Commands `chorale verify`, `lift`, `lower` and `export`: replay schedules, read programs back, lower schedules to
-programs, and write job folders for other machines, with programs, scripts, checklists and a manifest.
+"""Defines the commands `chorale verify` (replay schedules), `lift` (read programs), `lower` (turn schedules into
+programs) and `export` (write job folders for other machines, with programs, scripts, checklists and a manifest).
 """
 
 import hashlib

@@ -136,7 +136,7 @@ class FinalSection(campaign_values.Strict):
 
 
 class TrackingSection(campaign_values.Strict):
-    """Settings of MLflow, where launches are recorded."""
+    """Settings for MLflow, in which launches are recorded."""
 
     mlflow_uri: Annotated[campaign_values.Address | None, SERVER_ONLY] = None
     """MLflow server or database; default: MLFLOW_TRACKING_URI, or else SQLite in the data folder."""

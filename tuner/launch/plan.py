@@ -89,7 +89,7 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
-    """Predict times with the runner's own model, or with 10 us per message and the link rate."""
+    """Predict methods' times with the runner's own model, or else with 10 us per message and the link rate."""
     config = campaign.runner.config.for_network(topology)
     if isinstance(config, SimulatedConfig):
         model = config.network_model()

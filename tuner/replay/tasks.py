@@ -123,7 +123,7 @@ class GridTask:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """Constraints for a search over a record: only recorded points may be tried."""
+    """Restricts a search to recorded points: no other candidate may be tried."""
 
     candidates: frozenset[Candidate]
 

@@ -29,7 +29,7 @@ MAX_POINTS = 10**5
 
 
 class Constraints(Protocol):
-    """Rules that reject candidates before they are built."""
+    """Decides which candidates are rejected before they are built, and which parameters matter."""
 
     def matters(self, parameter: str, method: str) -> bool:
         """Return whether `parameter` changes anything for schedules of `method`."""
@@ -137,7 +137,7 @@ _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 
 @dataclass(frozen=True, slots=True)
 class CampaignConstraints:
-    """Rules that reject a campaign's candidates before they are built."""
+    """Implements `Constraints` for a campaign: rejects candidates that its runner, network or sizes rule out."""
 
     config: RunnerConfig
     ranks: int

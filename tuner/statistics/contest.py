@@ -1,9 +1,9 @@
-"""Find the best program at a size: measure contenders side by side with the baselines until the statement below is
-proven or the budget is used up.
+"""Finds the best program at a size: measures contenders side by side with the baselines until the choice is certain
+or the budget is used up.
 
-The statement: with probability 95 %, the choice is within 2 % of the best of all contenders and baselines. A program is
-chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both error probabilities are
-divided among all comparisons of all contenders after all batches (Bonferroni).
+The choice is certain if, with probability 95 %, it is within 2 % of the best of all contenders and baselines. A program
+is chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both error probabilities
+are divided among all comparisons of all contenders after all batches (Bonferroni).
 
 All repetitions in a launch may share effects of that launch, so each launch counts once, with the median of its
 repetitions. Programs are compared within launches, because whatever slows a complete launch, including drift, slows all

@@ -152,7 +152,7 @@ def mean_speedup(sizes: Sequence[SizeResult]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Fields that all trials share. `number` is the trial's place in the order in which the search suggested them."""
+    """The fields that all trials share. `number` is the trial's place in the order of the search's suggestions."""
 
     trial_id: str
     number: int

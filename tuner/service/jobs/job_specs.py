@@ -163,7 +163,7 @@ ResultKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Key of 
 
 
 class JobSpec(Strict):
-    """Fields that all jobs share. Unknown keys are errors, and so is a `kind` that differs from the route's kind."""
+    """The fields that all job requests share. Unknown keys are errors, and so is a `kind` other than the route's."""
 
     priority: Priority = 5
 
