@@ -62,6 +62,10 @@ Network: TypeAlias = "str | Topology | nx.Graph[Any]"
 
 Sizes: TypeAlias = str | int | Sequence[str | int]
 """Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number, or several of these."""
+SomeSchedule: TypeAlias = "VerifiedSchedule | AnySchedule | str | Path"
+"""A schedule argument: a result of `synthesize` or `verify`, an unverified schedule, or a file name."""
+_MAX_SHOWN_LINKS = 5_000
+"""Networks with more links are shown as text in notebooks, because drawing them takes seconds."""
 
 
 def in_words_of_arguments(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
@@ -136,10 +140,6 @@ class Shown(ABC):
             f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._texts().items()
         )
         return f"<table>{caption}{cells}</table>"
-
-
-SomeSchedule: TypeAlias = "VerifiedSchedule | AnySchedule | str | Path"
-"""A schedule argument: a result of `synthesize` or `verify`, an unverified schedule, or a file name."""
 
 
 @in_words_of_arguments
@@ -335,10 +335,6 @@ def run(
 def _name(verified: VerifiedSchedule) -> str:
     schedule = verified.schedule
     return f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
-
-
-_MAX_SHOWN_LINKS = 5_000
-"""Networks with more links are shown as text in notebooks, because drawing them takes seconds."""
 
 
 class NetworkTopology(Methods, Topology):

@@ -28,6 +28,7 @@ from chorale.tuner.reports.bound import gap_verdict
 
 Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
 """Row s, column t: the amount that rank s sends to rank t, in bytes or any other unit."""
+_built = lru_cache(maxsize=16)(network_of)
 
 
 @in_words_of_arguments
@@ -51,9 +52,6 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
     ('direct', 160.0, Fraction(0, 1))
     """
     return AllToAllPlan(plan_amounts(_topology(network), traffic_matrix("traffic", traffic)))
-
-
-_built = lru_cache(maxsize=16)(network_of)
 
 
 def _topology(network: Network) -> Topology:

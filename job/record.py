@@ -25,6 +25,7 @@ from chorale.synth.errors import InvalidInput, fault_in
 
 FORMAT = "chorale-record/1"
 MAX_BYTES, MAX_RANKS = 2**26, 2**20
+VARIABLE = "CHORALE_RECORD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,6 @@ def write_whole(path: Path, content: bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-VARIABLE = "CHORALE_RECORD"
 
 
 class JobRecorder:

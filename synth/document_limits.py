@@ -18,6 +18,8 @@ MAX_COLUMN_BYTES, MAX_PAGE_BYTES = 2**30, 2**26
 """Uncompressed size limits in bytes: for all columns of a Parquet file together, and for each page."""
 _WIDTHS = {"INT32": 4, "INT64": 8}
 _WAY_OUT = "use a smaller file"
+_TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
+"""Type codes of Thrift fields. The value of a boolean field is part of its type code."""
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
@@ -96,10 +98,6 @@ def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
         elif kind not in _TRUTHS:
             raise ValueError(f"a field of kind {kind} before a page")
     return numbers
-
-
-_TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
-"""Type codes of Thrift fields. The value of a boolean field is part of its type code."""
 
 
 def _thrift_number(stream: io.BytesIO) -> int:

@@ -19,6 +19,11 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 
 _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?)")
+_IS_RATIONAL = "be a rational number"
+_RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text such as "25/3"'
+_PLAIN = frozenset((str, int, bool))
+_LARGEST_DENOMINATOR = 1000
+_CLOSE = 1e-9
 
 
 def canonical_json(value: Any) -> str:
@@ -79,10 +84,6 @@ def parse_rational(value: object, what: str) -> Fraction:
     return read
 
 
-_IS_RATIONAL = "be a rational number"
-_RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text such as "25/3"'
-
-
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
     """Return the number in `text`, or a text that says why it is no number. Cached, because files repeat numbers."""
@@ -97,9 +98,6 @@ def _read_rational(text: str) -> Fraction | str:
         return _IS_RATIONAL
 
 
-_PLAIN = frozenset((str, int, bool))
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return rational_text(value)
@@ -112,10 +110,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, bool)):
         return value
     raise TypeError(f"{type(value).__name__} has no canonical form: use int, str, bool, Fraction, list or dict")
-
-
-_LARGEST_DENOMINATOR = 1000
-_CLOSE = 1e-9
 
 
 def common_denominator(values: NDArray[np.float64], largest: int) -> int:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 _PACKAGES = Path(__file__).absolute().parents[2]
 """The folder from which Python imports this package."""
+_SAFE_PATH = "PYTHONSAFEPATH"
+_environment = threading.RLock()
 
 
 def leave_working_folder() -> None:
@@ -24,10 +26,6 @@ def leave_working_folder() -> None:
     is_first = bool(sys.path) and sys.path[0] in ("", os.getcwd())
     if is_first and not sys.flags.safe_path and not Path.cwd().samefile(_PACKAGES):
         del sys.path[0]
-
-
-_SAFE_PATH = "PYTHONSAFEPATH"
-_environment = threading.RLock()
 
 
 @contextmanager

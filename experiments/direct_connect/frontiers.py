@@ -30,6 +30,8 @@ _PRINTED = [row for row in published("7").rows if not row.is_bound]
 
 Frontier: TypeAlias = Sequence[TopologyCandidate]
 """Pareto-optimal candidates, ordered by steps."""
+NODES = (32, 64, 128, 256, 512, 1024)
+_QUICK_NODES = 256
 
 
 def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, Frontier]:
@@ -42,10 +44,6 @@ def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, F
     covers = [one for one in ours if one.steps <= steps and one.bandwidth_factor <= digits.high]
     better = [one for one in covers if one.steps < steps or one.bandwidth_factor < digits.low]
     return "better" if better else "match" if covers else "not reached", covers, better
-
-
-NODES = (32, 64, 128, 256, 512, 1024)
-_QUICK_NODES = 256
 
 
 def _finder_rows(nodes: int) -> list[Row]:

@@ -52,6 +52,10 @@ size, the number of bytes does; at the middle size, both take about equally long
 """
 TREE_CHUNKS = (1, 16)
 """In live runs, the chunk counts to try for trees, which stream their chunks. Only the fastest time is used."""
+_LINES: Sequence[tuple[Any, ...]] = (
+    ("T_L", "steps", "small_us", "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf),
+    ("T_B", "factor_us", "large_us", "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +288,6 @@ def _line_row(
         "verdict": "match" if reached else "not reached", "reason": None if reached else _FIGURE_14_BUSY,
         "holds": fmean(off) <= far,
     }  # fmt: skip
-
-
-_LINES: Sequence[tuple[Any, ...]] = (
-    ("T_L", "steps", "small_us", "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf),
-    ("T_B", "factor_us", "large_us", "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1),
-)
 
 
 def _points(nodes: int) -> list[Row]:

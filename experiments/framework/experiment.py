@@ -38,6 +38,14 @@ None."""
 
 Case: TypeAlias = Hashable
 """The configuration of one part of a result: frozen, picklable, identified by its `repr`, named by its `str`."""
+DIRECT_CONNECT = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version"
+"""The paper whose tables `published` returns."""
+Verdict = Literal["match", "better", "worse", "impossible"]
+"""How our number compares. "impossible" means that no schedule or flow on that network can reach the printed number."""
+_SOURCE = -1
+_ROUNDS = 4
+_MAX_ALPHA_S = Fraction(1, 1000)
+_HALVINGS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +127,6 @@ class Experiment:
         return self.cases if not quick or self.quick is None else self.quick
 
 
-DIRECT_CONNECT = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version"
-"""The paper whose tables `published` returns."""
-
-
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
     """A row of a published table.
@@ -163,10 +167,6 @@ def published(table: str) -> PublishedTable:
     return PublishedTable(
         f"{document['source']}, {content['where']}", tuple(PublishedRow(**row) for row in content["rows"])
     )
-
-
-Verdict = Literal["match", "better", "worse", "impossible"]
-"""How our number compares. "impossible" means that no schedule or flow on that network can reach the printed number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +317,6 @@ def growth_exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
     return float(linear_regression(np.log(sizes), np.log(seconds)).slope)
 
 
-_SOURCE = -1
-
-
 def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
     """Return whether maximum flows (NetworkX) allow an allgather in `time_per_byte`. Exact integer arithmetic."""
     ranks = topology.compute_count
@@ -332,11 +329,6 @@ def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
         before = graph.get_edge_data(link.src, link.dst, {"capacity": 0})["capacity"]
         graph.add_edge(link.src, link.dst, capacity=before + int(amount * vector))
     return all(nx.maximum_flow_value(graph, _SOURCE, rank) == vector for rank in range(ranks))
-
-
-_ROUNDS = 4
-_MAX_ALPHA_S = Fraction(1, 1000)
-_HALVINGS = 30
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:

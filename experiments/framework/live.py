@@ -21,6 +21,7 @@ from chorale.tuner.files.home import Home
 _PATIENCE_S = 600.0
 _NAME = "experiment-"
 """Prefix of fabric names, followed by the id of the process that brings the fabric up."""
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,6 @@ def _fabric(topology: Topology, link_mbps: int) -> Iterator[str]:
 def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunRequest) -> Outcome:
     with closing(create_runner(runner, options, home)) as running:
         return running.submit(request)
-
-
-_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

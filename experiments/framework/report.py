@@ -30,6 +30,11 @@ A printed number that is proved impossible counts as "not reached", with the pro
 ROW_OUTCOMES: tuple[RowOutcome, ...] = ("match", "better", "not reached", "no claim")
 _NOT_REACHED = ("worse", "impossible", "not reproduced", "not reached")
 _MATCH = ("match", "reproduced", "with overhead")
+_DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
+_WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
+_SAID = ("reason", "verdict")
+"""Headings of columns that are left out of a line because its other parts repeat them."""
+_MINUTES, _QUICK_MINUTES = 60.0, 10.0
 
 
 def row_outcome(row: Row) -> RowOutcome:
@@ -94,12 +99,6 @@ class ReportSection:
         return [[*heading, "ending"], *lines]
 
 
-_DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
-_WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
-_SAID = ("reason", "verdict")
-"""Headings of columns that are left out of a line because its other parts repeat them."""
-
-
 def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
     """Return the report as Markdown; `facts` are lines about how the report was made."""
 
@@ -132,9 +131,6 @@ def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
     lines = [line for section in sections for line in section.differences]
     ordered = sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))
     return [["ending", "experiment", "row", "why"], *ordered]
-
-
-_MINUTES, _QUICK_MINUTES = 60.0, 10.0
 
 
 def section_of(

@@ -36,6 +36,8 @@ ALIASES = {
     "direct-connect-figure-10": "direct-connect-table-6",
 }
 """Maps tables and figures to the experiment that reproduces them under another name."""
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+"""Called with the next case's name, the number of finished parts, and the total number of parts."""
 
 
 def load(name: str) -> Experiment:
@@ -132,10 +134,6 @@ def code_id() -> str:
             digest.update(f"{path.relative_to(ROOT).as_posix()} {len(content)}\n".encode())
             digest.update(content)
     return digest.hexdigest()
-
-
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]
-"""Called with the next case's name, the number of finished parts, and the total number of parts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ _FAILURES = [
     for seed in (SEEDS if percent else SEEDS[:1])
 ]
 """Network, percentage of its links that fail, and the seed that chooses them."""
+_ABILITIES = (SwitchAbility(reduce=True), SwitchAbility(multicast=True), SwitchAbility(True, True))
+_MORE_LINKS = 2
+_LIMITED_SHARE = 0.2
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
@@ -306,11 +309,6 @@ def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -
                 return check_topology(Topology(f"random {seed}", names, ranks, Links.build(links), abilities=able))
         except InvalidInput:
             continue
-
-
-_ABILITIES = (SwitchAbility(reduce=True), SwitchAbility(multicast=True), SwitchAbility(True, True))
-_MORE_LINKS = 2
-_LIMITED_SHARE = 0.2
 
 
 def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:

@@ -13,6 +13,10 @@ from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.synth.errors import InvalidInput
 
 MAX_NAMED = 5
+PREFERENCES = ("first", "last")
+NOTHING = "nothing"
+LIBRARY = "library"
+_Key = tuple[str, str, tuple[int, ...] | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,6 @@ def require_disjoint(entries: Sequence[JobEntry], way_out: str) -> None:
         raise InvalidInput("two entries cover the same sizes: {}", "; ".join([*texts, *more]), way_out)
 
 
-PREFERENCES = ("first", "last")
-
-
 def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """Merge `tables` (at least one) into one table.
 
@@ -167,11 +168,6 @@ def _program(entry: JobEntry) -> str:
     if entry.settings is not None:
         return "the library's " + " ".join(map(str, entry.settings.values()))
     return "the library's own" if entry.program is None else entry.program[:12]
-
-
-NOTHING = "nothing"
-LIBRARY = "library"
-_Key = tuple[str, str, tuple[int, ...] | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _OPERATIONS = {
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
 """torch's reduce operation -> the engine's. Looked up for every call, so it must be fast."""
+Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,6 @@ def _copy_back(tensor: Any, whole: Any) -> Callable[[], None] | None:
     if whole.data_ptr() == tensor.data_ptr():
         return None
     return lambda: tensor.detach().copy_(whole.view(tensor.shape))
-
-
-Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 
 @dataclass(slots=True)

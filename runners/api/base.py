@@ -14,6 +14,13 @@ from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
+StuckInstruction = tuple[int, int, str]
+"""(Block, instruction, reason): a stuck block, its current instruction, and what it waits for."""
+LIBRARY = "library:"
+"""Prefix of the names of a runtime's own algorithms in results and in a campaign's baselines."""
+POLL_S = 0.5
+Value = TypeVar("Value")
+
 
 class StepSpan(NamedTuple):
     """Records when a thread block of a rank executed one step of a program, in seconds since the common start.
@@ -199,10 +206,6 @@ class Measurement:
     traces: Mapping[str, tuple[tuple[StepSpan, ...], ...]] = field(default_factory=dict)
 
 
-StuckInstruction = tuple[int, int, str]
-"""(Block, instruction, reason): a stuck block, its current instruction, and what it waits for."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunFailure:
     """Says why a request has no measurement. `message` is one line for users; `rank` is the rank at fault, if known.
@@ -244,10 +247,6 @@ class Runner(Protocol):
         ...
 
 
-LIBRARY = "library:"
-"""Prefix of the names of a runtime's own algorithms in results and in a campaign's baselines."""
-
-
 def library_result(algorithm: str) -> str:
     """Return the name under which a Measurement holds the results of a library algorithm."""
     return LIBRARY + algorithm
@@ -260,11 +259,6 @@ def bus_factor(collective: str, ranks: int) -> float:
     if collective in ("allgather", "reduce_scatter", "alltoall"):
         return (ranks - 1) / ranks
     return 1.0
-
-
-POLL_S = 0.5
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

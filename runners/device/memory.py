@@ -51,6 +51,9 @@ _ELEMENTS = {
     DataType.UINT8: "unsigned char",
 }
 _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"}
+_POLL_S = 0.0002
+Exchange = Callable[[list[str]], list[list[str]]]
+"""Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +179,6 @@ def _nvrtc() -> ctypes.CDLL:
                 continue  # try the next path
     way_out = "install torch for CUDA, or nvidia-cuda-nvrtc"
     raise Unavailable("kernels need NVRTC, which is not installed", "", way_out)
-
-
-_POLL_S = 0.0002
-
-Exchange = Callable[[list[str]], list[list[str]]]
-"""Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
 
 
 @dataclass(frozen=True, slots=True)

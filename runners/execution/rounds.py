@@ -35,6 +35,10 @@ from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.expansions import process_network
 
 _SHOWN_BLOCKS = 8
+_ANSWER_S = 1.0  # time for answers after a failure
+_LEAD_S = 0.008  # time from the command to the start, so that it has reached every rank
+_LEAD_PER_RANK_S = 0.0002
+SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
@@ -105,11 +109,6 @@ class RankGroup(Protocol):
     def close(self, gracefully: bool = True) -> None:
         """End the processes. Safe to call twice."""
         ...
-
-
-_ANSWER_S = 1.0  # time for answers after a failure
-_LEAD_S = 0.008  # time from the command to the start, so that it has reached every rank
-_LEAD_PER_RANK_S = 0.0002
 
 
 class SocketRanks(ABC):
@@ -394,9 +393,6 @@ def prepare_task(program: int, elements: int, dtype: str = "float32", run: int =
     """Return the command to create the data for one run of program number `program`."""
     task: Message = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
     return task | {"run": run, "seed": seed, "parts": 1, "trace": False}
-
-
-SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"
 
 
 def on_switch_processes(request: RunRequest) -> RunRequest:

@@ -59,6 +59,9 @@ read -r state <>/run/chorale/never
 
 _TOOLS = ("ip", "tc", "unshare", "nsenter", "setsid", "mount")
 _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a container: with CAP_SYS_ADMIN)"
+# /sys shows the devices of the namespace in which it was mounted.
+_ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
+_FORMAT = "chorale-fabric/7"
 
 
 class NamespaceHolder:
@@ -229,11 +232,6 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
         words = (*ends, bits_per_s, wire_queue_bytes(bits_per_s), int(acknowledgements_only), index % threads)
         yield " ".join(map(str, ("link", *words)))
     yield "go"
-
-
-# /sys shows the devices of the namespace in which it was mounted.
-_ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
-_FORMAT = "chorale-fabric/7"
 
 
 @dataclass(frozen=True, slots=True)

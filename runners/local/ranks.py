@@ -34,6 +34,11 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
+_GRACE_S = 2.0  # time for the launcher to kill and reap its children
+_ANSWER_S = 1.0  # time for the last messages after a failure
+_SETTLE_S = 0.2  # time until a killed rank can be distinguished from ranks that report its loss
+EMULATED = "emulated"
+
 
 class NetworkControl:
     """Sends commands to the process that emulates the network. That process ends when this object is closed.
@@ -96,11 +101,6 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
     full = full_bandwidth(topology)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
     return [table[index] for index in topology.links.bandwidth_class.tolist()]
-
-
-_GRACE_S = 2.0  # time for the launcher to kill and reap its children
-_ANSWER_S = 1.0  # time for the last messages after a failure
-_SETTLE_S = 0.2  # time until a killed rank can be distinguished from ranks that report its loss
 
 
 @cache
@@ -255,9 +255,6 @@ class LocalRanks(SocketRanks):
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no reason given"
-
-
-EMULATED = "emulated"
 
 
 @dataclass(frozen=True, slots=True)

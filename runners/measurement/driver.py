@@ -22,6 +22,8 @@ from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 CONFIDENCE = 0.95
+MOST_EFFICIENCY = 1.01
+"""Highest credible efficiency of a measurement; above 1 because clocks of different processes are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,6 @@ def ratio_interval(
         raise CheckFailed(rule, f"{min(reference_s)} s", "choose another reference")
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
     return median_interval(ratios, confidence)
-
-
-MOST_EFFICIENCY = 1.01
-"""Highest credible efficiency of a measurement; above 1 because clocks of different processes are compared."""
 
 
 @dataclass(frozen=True, slots=True)

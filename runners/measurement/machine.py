@@ -25,6 +25,11 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.processors import core_count
 
+Facts = Mapping[str, str | int | float | None]
+_SYSTEM = Path("/sys/devices/system")
+_measuring = logging.getLogger("chorale.measuring")
+_log = logging.getLogger("chorale.probe")
+
 
 def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
     """Return the lock `path`, held until its `release`; it is also released when this process dies for any reason.
@@ -41,11 +46,6 @@ def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLoc
         way_out = "remove it, let its owner do so, or choose another folder"
         raise Unavailable("the lock file cannot be written: {}", f"{path}: {error.strerror}", way_out) from error
     return lock
-
-
-Facts = Mapping[str, str | int | float | None]
-
-_SYSTEM = Path("/sys/devices/system")
 
 
 def machine_facts() -> dict[str, str | int | float | None]:
@@ -144,10 +144,6 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
             os.close(descriptor)  # releases the lock, as the end of this process does
     finally:
         lock.release()
-
-
-_measuring = logging.getLogger("chorale.measuring")
-_log = logging.getLogger("chorale.probe")
 
 
 def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:

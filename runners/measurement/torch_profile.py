@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 from chorale.synth.errors import InvalidInput, Unavailable
 
 WARM_UP, REPEATS = 3, 10
+Times: TypeAlias = dict[tuple[str, str], float]
+"""(path of a leaf, "forward" or "backward") -> seconds, in the order in which they first began."""
 
 
 def require_torch() -> Any:
@@ -85,10 +87,6 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
         "bytes_per_parameter": max((p.element_size() for p in model.parameters()), default=4),
         "stages": [{"layers": layers}],
     }
-
-
-Times: TypeAlias = dict[tuple[str, str], float]
-"""(path of a leaf, "forward" or "backward") -> seconds, in the order in which they first began."""
 
 
 class _Recorder:

@@ -31,6 +31,8 @@ _LIMIT_S = 20.0
 
 
 OPEN_MPI = "Open MPI"
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
+"""Environment variables that schedulers set inside a job, from which a launcher learns its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +182,6 @@ def _listed(hosts: str) -> Sequence[tuple[str, int]]:
         words = [found[0] for line in lines if (found := line.split("#")[0].split())]
     entries = (word.partition(":") for word in words)
     return [(name, int(count) if count.isdigit() else 1) for name, _, count in entries]
-
-
-ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
-"""Environment variables that schedulers set inside a job, from which a launcher learns its hosts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from chorale.runners.process_launch.slurm import host_names, in_slurm_job, place
 _SETTLE_S = 0.5  # time until all deaths are reported, to distinguish a killed rank from ranks that lost a neighbour
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
 _DIED = re.compile(rb"^chorale: rank (-?\d+) ended with code (\d+)$", re.MULTILINE)
+_WORK_BYTES = 40  # memory per element for creating and checking data
+START_LIMIT_S = 30.0
+"""Time that the ranks may need to start, in addition to a request's time limit."""
 
 
 class MpiRanks(StartedRanks):
@@ -74,12 +77,6 @@ class MpiRanks(StartedRanks):
         reasons = [line for line in lines if not line.startswith("[mpiexec@")]
         who = "the MPI job ended" if dead is None else f"rank {dead} failed"
         return RunStopped(FailureKind.CRASH, f"{who}: {(reasons or lines or ['no reason given'])[-1]}", dead)
-
-
-_WORK_BYTES = 40  # memory per element for creating and checking data
-
-START_LIMIT_S = 30.0
-"""Time that the ranks may need to start, in addition to a request's time limit."""
 
 
 class MpiRunner(LiveRunner[MpiRanks]):

@@ -22,6 +22,8 @@ JOB = "$CHORALE_JOB"
 
 PART = "$CHORALE_PART"
 """Placeholder for the number of the test program in a launch, in variables' values."""
+ALIGNMENT_BYTES = 16
+"""In sharded collectives, the test programs round each rank's share down to a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +199,6 @@ class JobOptions:
                 raise InvalidInput(
                     "the folder {} is relative", folder, "write an absolute path, because nodes start in other folders"
                 )
-
-
-ALIGNMENT_BYTES = 16
-"""In sharded collectives, the test programs round each rank's share down to a multiple of this."""
 
 
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:

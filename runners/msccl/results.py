@@ -14,6 +14,9 @@ _ROOT = re.compile(r"-1|[0-9]+")
 _WORD = re.compile(r"(?!nan$|inf$)[a-z][a-z0-9_]*")
 _NUMBER = re.compile(r"(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf)\**")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+SAME_TIME_TOLERANCE = 0.03
+"""Medians whose relative difference is at most this at every size may come from the same algorithm."""
+_REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +156,6 @@ def _rows(text: str) -> Iterator[TableRow]:
                 begun = f"{begun} {line}"
             elif is_part_of_row(line):
                 begun = line
-
-
-SAME_TIME_TOLERANCE = 0.03
-"""Medians whose relative difference is at most this at every size may come from the same algorithm."""
-
-_REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
 
 def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> str | None:

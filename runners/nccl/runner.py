@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
 HostsOf = Callable[[], tuple[Sequence[Host], str]]
 """Returns hosts with the same number of ranks each, and this process's address for them (empty on this machine)."""
+Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
 class NcclRanks(StreamRanks):
@@ -226,9 +227,6 @@ class NcclGroups:
             with suppress(Unavailable):
                 self._lent.close()
             self._lent = None
-
-
-Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
 class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):

@@ -33,6 +33,7 @@ ARCHIVE = "lib/ccl/cpu/lib/libccl.a"
 LIBFABRIC = "lib/libfabric.so"
 TCP_PROVIDER = "lib/libtcp-fi.so"
 PARTS = (ARCHIVE, LIBFABRIC, TCP_PROVIDER)
+_LIMIT_S = 600.0
 
 
 def install_folder() -> Path:
@@ -76,9 +77,6 @@ def build_library() -> Path:
         linked=(str(root / ARCHIVE), "-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt"),
     )
     return build_native(target)
-
-
-_LIMIT_S = 600.0
 
 
 def install(target: Path) -> None:

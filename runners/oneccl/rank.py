@@ -15,6 +15,8 @@ from chorale.synth.collective import Collective, CollectiveName
 
 STORE_BYTES = 4096
 _PR_SET_TIMERSLACK = 29
+LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
+"""Names of the libraries in the working folder."""
 
 
 class OneCcl:
@@ -81,10 +83,6 @@ class OneCclRank(SocketRank[RankParts]):
         self._engine.use_messages(self._oneccl.address)
         self._parts.load(command["part"])
         return {"answer": "loaded"}
-
-
-LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
-"""Names of the libraries in the working folder."""
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ _NOP, _BARRIER, _SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PIPELINE = range(8)
 _SYNC = [_NOP, 0]  # the threads of a block wait for each other
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
 """Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
+_LIMIT = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +269,6 @@ def execute_plan(library: ctypes.CDLL, call: BoundPlan, limit_s: float, not_befo
         message = library.chorale_plans_error().decode(errors="replace")
         raise PlanError(message, status == _TIMEOUT, blocked_lines(call.record.tolist()))
     return end_ns.value
-
-
-_LIMIT = 7
 
 
 class BoundPlan:

@@ -19,16 +19,17 @@ from chorale.synth.errors import InvalidInput, Unavailable, unknown_name
 
 FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
 NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
+STDOUT = "stdout.txt"
+STDERR = "stderr.txt"
+LOOK_S = 0.05
+"""Seconds between two measurements of a process, which may exceed a limit by what it allocates in between."""
+_PAGE_BYTES = resource.getpagesize()
 
 
 def require_network_kind(where: str | None) -> None:
     """Raise InvalidInput unless `where` is one of NETWORK_KINDS, or None for any."""
     if where not in (None, *NETWORK_KINDS):
         raise unknown_name("place to run", str(where), NETWORK_KINDS)
-
-
-STDOUT = "stdout.txt"
-STDERR = "stderr.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +196,6 @@ def _plain(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise InvalidInput("{} is not a plain file name", name, "leave out folders")
     return name
-
-
-LOOK_S = 0.05
-"""Seconds between two measurements of a process, which may exceed a limit by what it allocates in between."""
-_PAGE_BYTES = resource.getpagesize()
 
 
 def resident_bytes(pid: int | str = "self") -> int:

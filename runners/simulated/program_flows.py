@@ -15,6 +15,8 @@ from chorale.synth.topology.topology import Topology
 
 TraceIndices = NDArray[np.integer[Any]]
 Seconds = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +58,6 @@ class Stuck(NamedTuple):
     block: int
     step: int
     reason: str
-
-
-Indices = NDArray[np.int64]
-_ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
 
 
 class _Edges(NamedTuple):

@@ -41,6 +41,7 @@ because they do not depend on chance."""
 
 RunnerFactory = Callable[[], Runner]
 """A picklable function that creates a runner, for example `functools.partial(create_runner, "local")`."""
+CLOSE_LIMIT_S = 5.0
 
 
 class CampaignWorker:
@@ -154,9 +155,6 @@ def _timed(work: Callable[[Any], Value], request: Any) -> Completion[Value]:
     began_s = time.perf_counter()
     value = work(request)
     return Completion(value, time.perf_counter() - began_s)
-
-
-CLOSE_LIMIT_S = 5.0
 
 
 class LocalWorkers:

@@ -35,6 +35,11 @@ from chorale.synth.topology.topology import Topology
 Costs = NDArray[np.int64]
 """Costs[a, b]: cost of the arc from node a to node b."""
 _FAR = 2**62
+_RULE = "the certificate of the all-to-all schedule is wrong: {}"
+PAIR_PRICES = "pair-prices"
+PAIR_KINDS = ("tree-pairs", PAIR_PRICES)
+MAX_TREES = 2**14
+"""Maximum number of trees that a check compares: one per set of switches, and per root if costs depend on direction."""
 
 
 def least_tree(cost: Costs, root: int) -> int:
@@ -89,9 +94,6 @@ def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -
             if dst not in done:
                 heapq.heappush(heap, (distance + price, dst))
     return [done[node] for node in range(topology.node_count)]
-
-
-_RULE = "the certificate of the all-to-all schedule is wrong: {}"
 
 
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
@@ -284,10 +286,6 @@ def _failure(fault: str) -> CheckFailed:
     return CheckFailed("the certificate does not prove its bound: {}", fault, "compute it again")
 
 
-PAIR_PRICES = "pair-prices"
-PAIR_KINDS = ("tree-pairs", PAIR_PRICES)
-
-
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if it proves less.
 
@@ -356,10 +354,6 @@ def _cuts(cuts: object, index: Mapping[str, int], ranks: int) -> Iterator[tuple[
         if weight < 0 or len(inside) < len(names) or not any(node < ranks for node in inside):
             raise _failure(f"a cut of weight {weight} around {sorted(names)}")
         yield inside, weight
-
-
-MAX_TREES = 2**14
-"""Maximum number of trees that a check compares: one per set of switches, and per root if costs depend on direction."""
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:

@@ -42,6 +42,16 @@ from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.topology import Topology, connected_labels
 
+_DIRECTIONS = (
+    ("received", "into", ALLGATHER, CollectiveName.BROADCAST),
+    ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
+)
+MAX_REACH = 2**30
+"""Limit on (number of links) * (largest hop distance), because flows along a path are found hop by hop."""
+MAX_PRICED_CELLS = 2**18
+"""Largest product of ranks and links for which the hop-count bound is computed. Checking it then takes a second."""
+_MOST_WIDTHS = 16
+
 
 def tight_parts(search: CutSearch) -> list[Nodes]:
     """Return disjoint bottlenecks of an allgather, each as small as possible, that contain as many ranks as possible.
@@ -117,12 +127,6 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     return [parts[rank] for rank in behind if len(parts[rank]) > 1]
 
 
-_DIRECTIONS = (
-    ("received", "into", ALLGATHER, CollectiveName.BROADCAST),
-    ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
-)
-
-
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     """Yield lower bounds on the time of an allreduce, starting with those that are fast to compute.
 
@@ -189,10 +193,6 @@ def _best(bounds: Iterator[Bound], achieved: Fraction | None) -> Bound | None:
     return best
 
 
-MAX_REACH = 2**30
-"""Limit on (number of links) * (largest hop distance), because flows along a path are found hop by hop."""
-
-
 def require_reach(topology: Topology) -> None:
     """Raise InvalidInput if the network has such long paths that the search for cuts would take minutes."""
     links = topology.links
@@ -202,10 +202,6 @@ def require_reach(topology: Topology) -> None:
     if hops > 2**12 and hops * len(links) > MAX_REACH:
         rule = f"networks of more than 4096 hops are bounded up to {MAX_REACH} links times hops"
         raise InvalidInput(rule, f"{hops} hops, {len(links)} links", "use a smaller network, or one with shorter paths")
-
-
-MAX_PRICED_CELLS = 2**18
-"""Largest product of ranks and links for which the hop-count bound is computed. Checking it then takes a second."""
 
 
 def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
@@ -411,9 +407,6 @@ def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
     for index, name in enumerate(names):
         for other in names[:index]:
             yield [other if group == name else group for group in label]
-
-
-_MOST_WIDTHS = 16
 
 
 def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:

@@ -38,6 +38,9 @@ Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
 Entering = list[tuple[Fraction, int]]
 """The links into a cut as pairs (bandwidth, number of links with this bandwidth)."""
+MAX_MULTIPLES = 4096
+MAX_ORACLE_CALLS = 128
+Direction = Literal["into", "out-of"]
 
 
 class CutSearch:
@@ -141,10 +144,6 @@ def _require_reached(topology: Topology, bandwidth: int, node: int) -> None:
     if bandwidth == 0:
         name = topology.node_ids[node]
         raise InvalidInput("the network is not connected: {}", f"no link leads to {name}", "add links")
-
-
-MAX_MULTIPLES = 4096
-MAX_ORACLE_CALLS = 128
 
 
 def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
@@ -294,9 +293,6 @@ class Bound:
             near, far = far, near
         crossing: NDArray[np.bool_] = (group_of[near] >= 0) & (group_of[near] != group_of[far])
         return crossing
-
-
-Direction = Literal["into", "out-of"]
 
 
 @dataclass(frozen=True, slots=True)

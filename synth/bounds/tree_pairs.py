@@ -37,6 +37,8 @@ _TIGHT = 1e-10
 _FREE_DENOMINATOR = 10**6
 _UNITS = 2**40
 _SLACK = 1e-7
+Row = dict[int, Fraction]
+"""Coefficients by column number. The right-hand side is stored as column -1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,10 +205,6 @@ class TreeProgram:
         supply = np.zeros(self.nodes, dtype=np.int64)
         supply[: len(self.root_column)] = np.floor(point[self.root_column] * _UNITS * (1 - _SLACK))
         return list(violated_cuts(arcs.src, arcs.dst, amounts, supply, self.sinks, most))
-
-
-Row = dict[int, Fraction]
-"""Coefficients by column number. The right-hand side is stored as column -1."""
 
 
 def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:

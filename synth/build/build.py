@@ -31,6 +31,9 @@ from chorale.synth.verify.verify import verify
 
 Observer = Callable[[str], AbstractContextManager[object]]
 """Called with a stage's name; returns a context manager in which the stage runs."""
+_LARGEST_UNITS = 2**21
+"""Memory limit of a `CachingBuilder`, in units of about 50 bytes. A transfer takes 1 unit, an instruction 4."""
+_INSTRUCTION_UNITS = 4
 
 
 def verified_schedule(
@@ -97,12 +100,6 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
     read_back = read_checked(text.encode(), verified.schedule.topology)
     assert isinstance(read_back, ExecutionPlan)
     return text, read_back
-
-
-_LARGEST_UNITS = 2**21
-"""Memory limit of a `CachingBuilder`, in units of about 50 bytes. A transfer takes 1 unit, an instruction 4."""
-
-_INSTRUCTION_UNITS = 4
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ _POLL_S = 0.5
 """Longest single wait for workers, in seconds. If Ctrl-C arrives just before a wait, it is handled after the wait."""
 
 _log = logging.getLogger("chorale.executor")
+_starts = threading.Lock()
 
 
 def pickled(value: Any) -> bytes:
@@ -160,9 +161,6 @@ def _starting() -> Iterator[None]:
     finally:
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_starts = threading.Lock()
 
 
 class ProcessPool:

@@ -20,6 +20,10 @@ from chorale.synth.methods.bfb.plan import network_of, network_of_nodes, problem
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, checked_orbits
 
+ScheduleMethod = Literal["bfb", "expand"]
+"""bfb: breadth-first broadcast on the topology. expand: the base's stored schedule, expanded like the topology."""
+_MOST_TASKS = 64
+
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
     """Return the smallest number of steps in which a node can receive data from all others (Moore bound).
@@ -57,10 +61,6 @@ def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fract
         left, hops = left - ring, hops + 1
         ring *= max(degree - 1 if bidirectional else degree, 1)
     return Fraction(degree, distances)
-
-
-ScheduleMethod = Literal["bfb", "expand"]
-"""bfb: breadth-first broadcast on the topology. expand: the base's stored schedule, expanded like the topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +240,6 @@ def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.i
     """Return the cost of a BFB allgather whose largest link load in step i is `top[i]` / `bottom[i]` shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return AllgatherCost(len(top), Fraction(degree, nodes) * sum(loads))
-
-
-_MOST_TASKS = 64
 
 
 class ScoreCache(dict[str, AllgatherCost]):

@@ -28,6 +28,12 @@ from chorale.synth.finder.find import FinderQuery, Stage
 from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
 
+Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
+"""Base networks by (nodes, degree)."""
+LOAD_UNIT = 840
+"""Number of load units per shard. 840 = lcm(1, …, 8), so all loads are integers in these units."""
+NO_LOAD = np.iinfo(np.int64).max
+
 
 @cache
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
@@ -91,10 +97,6 @@ class CayleySearch:
         return min(sufficient, max(64, _WORK // (self.nodes * self.degree)))
 
 
-Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
-"""Base networks by (nodes, degree)."""
-
-
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
     """Search for graphs of the size of `query`, and for smaller graphs whose line graphs have this size.
 
@@ -124,12 +126,6 @@ def search_cayley_graphs(
     tasks = [(search, seed) for seed in sorted(set(seeds))]
     found = [candidate for some in executor.map(_try_seed, tasks, None, progress) for candidate in some]
     return tuple(group[0] for group in frontier(found))
-
-
-LOAD_UNIT = 840
-"""Number of load units per shard. 840 = lcm(1, …, 8), so all loads are integers in these units."""
-
-NO_LOAD = np.iinfo(np.int64).max
 
 
 def _try_seed(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCandidate]:

@@ -47,6 +47,11 @@ _TWO_WAY = Traits(simple=True, self_loops=False, bidirectional=True, reverse_sym
 _TWO_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=True, reverse_symmetric=True)
 _ONE_WAY = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=True)
 _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, reverse_symmetric=True)
+PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
+"""Names of the entries of the base database that the paper also uses."""
+_REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
+BaseSet = Literal["all", "paper"]
+BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
@@ -123,12 +128,6 @@ def _circulants(nodes: int, degree: int) -> Iterator[str]:
             yield f"circulant:{nodes},{','.join(map(str, chosen))}"
 
 
-PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
-"""Names of the entries of the base database that the paper also uses."""
-
-_REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
-
-
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
     """Yield the base graphs of this size in the database, with BFB and with the stored schedule if there is one."""
     for name in names_of(nodes, degree):
@@ -165,10 +164,6 @@ def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
     bidirectional = bool(np.array_equal(forward, backward))
     simple = not self_loops and not np.any(links.parallel_index())
     return Traits(simple, self_loops, bidirectional, reverse_symmetric or bidirectional)
-
-
-BaseSet = Literal["all", "paper"]
-BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 
 @dataclass(frozen=True, slots=True)

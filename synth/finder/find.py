@@ -37,6 +37,18 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import automorphisms_are_transitive
 from chorale.synth.verify.verify import verify
 
+MAX_RATED_NODES = 128
+"""Largest number of nodes for which all-to-all rates are used to break ties; larger networks can take seconds."""
+_CONTENDERS = 4
+MAX_NODES = 2**14
+MAX_LINKS = 2**20
+_SCORED_AT_ONCE = 16
+Stage = Callable[[str], Progress | None]
+"""Called with a stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
+Frontier = tuple[TopologyCandidate, ...]
+_FIXED_COST = 500
+"""Finding the constructions for one size takes about as long as scoring a network with this many nodes."""
+
 
 def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
     """Replace the candidates' predicted costs with their real costs if `scores` contains them.
@@ -66,11 +78,6 @@ def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreC
             value = f"{score.steps} steps and {score.bandwidth_factor}"
             rule = f"bfb on {candidate.spec} must take {candidate.steps} steps and {candidate.bandwidth_factor} M/B"
             raise CheckFailed(rule, value, "report this as a defect of the finder")
-
-
-MAX_RATED_NODES = 128
-"""Largest number of nodes for which all-to-all rates are used to break ties; larger networks can take seconds."""
-_CONTENDERS = 4
 
 
 def break_ties(
@@ -172,10 +179,6 @@ def rated_frontier(
     ]
 
 
-MAX_NODES = 2**14
-MAX_LINKS = 2**20
-
-
 @dataclass(frozen=True, slots=True)
 class FinderQuery:
     """A search for topologies of `nodes` nodes, each with `degree` outgoing and `degree` incoming links.
@@ -222,12 +225,6 @@ class FinderQuery:
     @property
     def least_bandwidth_factor(self) -> Fraction:
         return least_bandwidth_factor(self.nodes)
-
-
-_SCORED_AT_ONCE = 16
-
-Stage = Callable[[str], Progress | None]
-"""Called with a stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,12 +345,6 @@ def find(
     known = [one for one in with_known_costs(candidates, scores) if one.exact or one.spec in scores]
     others = tuple(one for one in known if one.spec not in taken)
     return FinderResult(query, tuple(rows), len(candidates), len(scores), others)
-
-
-Frontier = tuple[TopologyCandidate, ...]
-
-_FIXED_COST = 500
-"""Finding the constructions for one size takes about as long as scoring a network with this many nodes."""
 
 
 def find_all(

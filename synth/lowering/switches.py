@@ -27,6 +27,8 @@ from chorale.synth.targets.registry import LONGEST_NAME
 from chorale.synth.topology.expansions import process_network, promoted
 
 Numbers = NDArray[np.int64]
+PROCESS_TARGET = "oneccl-xml"
+"""The only target whose programs can have processes for switches. They run on CPUs."""
 
 
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> plan.ExecutionPlan:
@@ -112,10 +114,6 @@ def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options
         bodies.append(plan.PlanBlock(tuple(share.tolist()), (), operations, switches=tuple(range(len(buffers)))))
     switches = tuple((buffer, tuple(range(ranks))) for buffer in buffers)
     return plan.RankPlan(chunks, chunks, 0, tuple(peers), (), (), tuple(bodies), switches=switches)
-
-
-PROCESS_TARGET = "oneccl-xml"
-"""The only target whose programs can have processes for switches. They run on CPUs."""
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:

@@ -33,6 +33,7 @@ from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 Column = NDArray[np.int64]
 NarrowColumn = NDArray[np.int32]
 """Columns with 32 bits per entry to save memory; all counts in programs are far below 2^31."""
+_UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE)
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
@@ -70,9 +71,6 @@ def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
         sizes = tuple(size * chunks // schedule.chunks_per_shard for size in collective.sizes)
         collective = replace(collective, sizes=sizes)
     return replace(schedule, collective=collective, chunks_per_shard=chunks, transfers=moved)
-
-
-_UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,8 @@ MAX_RANKS_SECOND_METHOD = 1024
 """Up to this number of ranks, a second method is tried if the first one does not reach the lower bound."""
 
 _OPTIMAL_METHODS = ("bfb", "forest")
+Cost = tuple[Fraction, int]
+"""(time per byte, number of steps)."""
 
 
 class Auto(Method):
@@ -138,10 +140,6 @@ def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
             return False
         behind += floor - min(floor, lower_bound(topology, part, floor).value)
     return behind > 0
-
-
-Cost = tuple[Fraction, int]
-"""(time per byte, number of steps)."""
 
 
 def _same(schedule: AnySchedule) -> AnySchedule:

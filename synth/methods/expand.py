@@ -28,6 +28,11 @@ from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology, link_ids, transpose, transpose_with_links
 
 Column: TypeAlias = NDArray[np.integer]
+Ids = NDArray[np.int32]
+Origin = Literal["own", "mirrored", "bfb"]
+ScheduleOfBase: TypeAlias = Callable[[str, bool], Schedule]
+"""Makes the allgather of the network with this spec, or of its transpose if the second argument is true."""
+_EXPANSIONS = ("bidirectional", "line", "degree", "power", "product")
 
 
 def require_expandable(schedule: Schedule) -> None:
@@ -128,9 +133,6 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     final = (np.full(len(last), base.steps), last, last_shard, part * size, (part + 1) * size)
     joined = [np.concatenate(pair) for pair in zip(columns, final, strict=True)]
     return allgather_from_columns(base, topology, base.steps + (copies > 1), chunks, joined)
-
-
-Ids = NDArray[np.int32]
 
 
 def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
@@ -271,9 +273,6 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
     )
 
 
-Origin = Literal["own", "mirrored", "bfb"]
-
-
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
     """Return the allgather of a base network; its `parameters` name the base and the origin of the schedule.
 
@@ -308,10 +307,6 @@ def stored_allgather(topology: Topology) -> Schedule | None:
 def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
     parameters = {"base": topology.spec, "base_method": origin}
     return replace(schedule, method="expand", parameters=parameters, certificate={})
-
-
-ScheduleOfBase: TypeAlias = Callable[[str, bool], Schedule]
-"""Makes the allgather of the network with this spec, or of its transpose if the second argument is true."""
 
 
 def expanded_schedule(tree: SpecTree, schedule_of_base: ScheduleOfBase, transposed: bool = False) -> Schedule:
@@ -371,9 +366,6 @@ def _number(call: FunctionCall) -> int:
     if not isinstance(last, Number):
         raise InvalidInput(f"the last argument of {call.name} must be a whole number", str(last), "write one")
     return int(last.text)
-
-
-_EXPANSIONS = ("bidirectional", "line", "degree", "power", "product")
 
 
 def expand_allgather(

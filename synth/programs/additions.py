@@ -27,6 +27,8 @@ from chorale.synth.programs.rounds import execution_order
 
 MAX_MOVES = 2**22
 """`order_of_additions` returns None for programs that move more chunks than this, because it would take too long."""
+SumOf = Callable[[int, int], int]
+"""Returns the number of the sum of two expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,6 @@ def additions_document(program: object) -> dict[str, Any] | None:
     """Return the order in which a checked program adds, as JSON values, or None if the order is not known."""
     order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
     return None if order is None else order.to_json()
-
-
-SumOf = Callable[[int, int], int]
-"""Returns the number of the sum of two expressions."""
 
 
 def _executed(program: Program, sum_of: SumOf) -> list[list[int | None]]:

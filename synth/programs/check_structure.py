@@ -34,6 +34,13 @@ from chorale.synth.programs.program import (
 
 MOST_CHUNKS = 71
 """Maximum number of chunks in one message, and in one step."""
+_REDUCE = OPS.index(Op.REDUCE)
+Connection = tuple[int, int, int]
+"""(sender, receiver, channel)."""
+Counts = dict[Connection, list[int]]
+"""The chunk counts of the messages on each connection, in order."""
+_Mark = tuple[int, int, int, str, str]
+"""(block, step or -1 for the block itself, sort key of the rule, rule, message)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +174,6 @@ def _limits_of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> 
             yield from _fused_runs(rank, block, columns, limits.fused_reductions)
 
 
-_REDUCE = OPS.index(Op.REDUCE)
-
-
 def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
     """Yield a violation for each run of fusable reductions that is longer than `longest`.
 
@@ -200,12 +204,6 @@ def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> It
 def above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:
     if value > largest:
         yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", *position)
-
-
-Connection = tuple[int, int, int]
-"""(sender, receiver, channel)."""
-Counts = dict[Connection, list[int]]
-"""The chunk counts of the messages on each connection, in order."""
 
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
@@ -254,10 +252,6 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
         yield ProgramViolation.at("chunks", message)
     if program.collective.root is not None and program.collective.root >= ranks:
         yield ProgramViolation.at("root", f"root {program.collective.root} is not below {ranks} ranks")
-
-
-_Mark = tuple[int, int, int, str, str]
-"""(block, step or -1 for the block itself, sort key of the rule, rule, message)."""
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:

@@ -29,6 +29,12 @@ from chorale.synth.programs.program import (
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
 """For these collectives, the vector has one shard per rank, so its chunk count must be a multiple of the rank count."""
+NOTHING = -1
+ANYTHING = -(2**62)
+"""Identity of an expected chunk that may contain anything."""
+_WORD = 64
+_MAX_NAMED = 8
+MAX_REPORTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +151,6 @@ def layout_of(program: Program, rank: int) -> Layout:
     return shape_of(program).layout(rank, program.ranks[rank].scratch_chunks)
 
 
-NOTHING = -1
-ANYTHING = -(2**62)
-"""Identity of an expected chunk that may contain anything."""
-_WORD = 64
-
-
 class ChunkValues(NamedTuple):
     """Symbolic contents of memory cells: each holds the sum of some ranks' contributions to one chunk of the vector.
 
@@ -259,10 +259,6 @@ def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> Chunk
             number = custom.labels.member[each]
             values.members[cell, number // _WORD] |= np.uint64(1 << number % _WORD)
     return values
-
-
-_MAX_NAMED = 8
-MAX_REPORTED = 20
 
 
 def result_violations(

@@ -29,6 +29,11 @@ Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
 Position = tuple[int, int, int]
 """(rank, block within the rank, step within the block)."""
+MAX_GROUP = 64
+GRANULE_BYTES = 16
+MAX_PIPELINE_BYTES = 2**30
+AnyProgram: TypeAlias = "Program | ExecutionPlan | LibraryCall"
+"""A program in any form: instructions, one-sided operations, or a collective that a library executes."""
 
 
 def as_protocol(text: str) -> Protocol:
@@ -42,11 +47,6 @@ def exact_protocol(text: str) -> Protocol:
         rule = "runtimes do not accept the spelling '{}' of a protocol"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
     return as_protocol(text)
-
-
-MAX_GROUP = 64
-GRANULE_BYTES = 16
-MAX_PIPELINE_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +266,6 @@ class Program:
             parts = (columns.send_peer[block[sent]], columns.channel[block[sent]], columns.count[sent])
             for peer, channel, chunks in zip(*(part.tolist() for part in parts), strict=True):
                 yield Message(rank, peer, channel, chunks)
-
-
-AnyProgram: TypeAlias = "Program | ExecutionPlan | LibraryCall"
-"""A program in any form: instructions, one-sided operations, or a collective that a library executes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from chorale.synth.programs.program import NO_PEER, QUEUE_DEPTH, Op, Position, P
 
 Connection = tuple[int, int, int]
 """(sender, receiver, channel)."""
+Order = list[tuple[Position, Position | None]]
+"""Instructions in a valid order, each with the instruction that sent the message that it receives, if any."""
 
 
 def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:
@@ -34,10 +36,6 @@ def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection
     """
     source, target = (NO_PEER if peer is None else peer for peer in (block.recv_peer, block.send_peer))
     return (source, rank, block.channel), (rank, target, block.channel)
-
-
-Order = list[tuple[Position, Position | None]]
-"""Instructions in a valid order, each with the instruction that sent the message that it receives, if any."""
 
 
 def execution_order(program: Program, depth: float = math.inf) -> tuple[Order, list[Position]]:

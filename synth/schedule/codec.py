@@ -36,6 +36,7 @@ MAX_JSON_ROWS = 2**20
 
 ParseSpec = Callable[[str], Topology]
 _AGAIN = "write the file again with `chorale synth`"
+_S = TypeVar("_S", bound="AnySchedule")
 
 
 def to_parquet(schedule: AnySchedule) -> bytes:
@@ -192,9 +193,6 @@ def _parse_document(text: bytes) -> dict[str, Any]:
         value = f"this one has {actual}" if actual else "this one states none"
         raise InvalidInput(f"a schedule file must have the format {FORMAT}, but {{}}", value, _AGAIN)
     return document
-
-
-_S = TypeVar("_S", bound="AnySchedule")
 
 
 def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: bool) -> _S:

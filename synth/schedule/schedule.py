@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 Column = NDArray[np.unsignedinteger]
+COLUMN_NAMES = ("step", "route", "shard", "lo", "hi", "reduce")
+MAX_CHUNKS = 2**31 - 1
+MAX_PIPELINE_PARTS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,12 +63,6 @@ class Transfers:
     def select(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Transfers:
         """Return the transfers in `rows`, which is an index array, a mask or a slice."""
         return Transfers(*(column[rows] for column in self.columns))
-
-
-COLUMN_NAMES = ("step", "route", "shard", "lo", "hi", "reduce")
-
-
-MAX_CHUNKS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,9 +414,6 @@ def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArra
         return shard if schedule.collective.is_rooted else new_node[shard]
     source, target = np.divmod(shard.astype(np.int64), ranks)
     return new_node[source].astype(np.int64) * ranks + new_node[target]
-
-
-MAX_PIPELINE_PARTS = 1024
 
 
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:

@@ -28,6 +28,9 @@ from chorale.synth.topology.topology import Topology
 LINK_LATENCY_US, HOP_US = "0.1", "0.3"
 """Default latencies in microseconds of a link and of forwarding, if the topology has none (Swing paper, section 5)."""
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
+Indices = NDArray[np.integer[Any]]
+MAX_EVENTS = 2**25
+"""Maximum number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,6 @@ class NetworkModel:
         return self.efficiency * self.link_gbps * 10**9 / 8
 
 
-Indices = NDArray[np.integer[Any]]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageGraph:
     """Messages over routes, and their dependencies: a message starts when a gate opens, which waits for other events.
@@ -119,10 +119,6 @@ class MessageGraph:
     @property
     def messages(self) -> int:
         return len(self.amount)
-
-
-MAX_EVENTS = 2**25
-"""Maximum number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
 
 
 def stepped_flows(traffic: Traffic) -> MessageGraph:

@@ -53,6 +53,10 @@ LIMITS = TargetLimits(
     one_sided_operations=MAX_BLOCK_OPERATIONS,
     alignment_bytes=ALIGNMENT_BYTES,
 )
+COLLECTIVE_NAMES = {name: name.value for name in CollectiveName} | {CollectiveName.REDUCE_SCATTER: "reducescatter"}
+Json = dict[str, Any]
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+MAX_INTEGER = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,6 @@ class MscclppJson:
             rule = f"a plan must fit {self.name} ({violation.rule})"
             raise InvalidInput(rule, violation.message, "lower it with more channels, or fewer chunks")
         return plan_text(plan)
-
-
-COLLECTIVE_NAMES = {name: name.value for name in CollectiveName} | {CollectiveName.REDUCE_SCATTER: "reducescatter"}
-Json = dict[str, Any]
 
 
 def plan_text(plan: ExecutionPlan) -> str:
@@ -130,9 +130,6 @@ def _rank(number: int, rank: RankPlan) -> Json:
     }
 
 
-_KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
 def _block(index: int, block: PlanBlock) -> Json:
     return {
         "id": index,
@@ -178,9 +175,6 @@ def _operand(operand: Operand) -> Json:
         return {"switch_channel_id": operand.switch, "index": operand.first, "size": operand.count}
     where = {"type": operand.buffer} if operand.remote is None else {"buffer_id": operand.remote}
     return {**where, "index": operand.first, "size": operand.count}
-
-
-MAX_INTEGER = 2**64 - 1
 
 
 class JsonFields:

@@ -28,6 +28,10 @@ _NOP_OPERANDS = f'" type="{NOP}" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" c
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
 
 Attribute = str | int
+LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
+"""Function that finds a document's target from its root attributes and returns the target's limits."""
+_Waits = list[list[tuple[int, int]]]
+"""For each instruction of a rank, the (block, instruction) pairs that it waits for."""
 
 
 def document_text(root: Mapping[str, Attribute], ranks: Iterable[program.RankProgram], single_wait: bool) -> str:
@@ -232,10 +236,6 @@ class _Rank(NamedTuple):
     id: int
     chunks: tuple[int, int, int]
     blocks: list[_Block]
-
-
-LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
-"""Function that finds a document's target from its root attributes and returns the target's limits."""
 
 
 def read_document(text: bytes, choose: LimitsChooser) -> tuple[XmlAttributes, DocumentBody]:
@@ -450,10 +450,6 @@ def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[program.RankProgram
         waits,
     )
     return program.RankProgram(*raw.chunks, program.ColumnBlocks(columns)), findings
-
-
-_Waits = list[list[tuple[int, int]]]
-"""For each instruction of a rank, the (block, instruction) pairs that it waits for."""
 
 
 def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[program.ProgramViolation]) -> _Waits:

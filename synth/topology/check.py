@@ -18,6 +18,9 @@ MAX_BANDWIDTH_UNITS = 2**53
 _NODE_ID = re.compile(r"[A-Za-z0-9_.:]+")
 _MAX_NAMES = 32
 _MAX_NAME = 32
+REDUCE_LISTS = ("reduce_types", "reduce_operations")
+ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
+"""Names of a switch's attributes in topology files."""
 
 
 def check_topology(topology: Topology) -> Topology:
@@ -59,11 +62,6 @@ def _require_exact(bandwidths: tuple[Fraction, ...]) -> None:
     if max(Fraction(scale), scale * max(bandwidths, default=Fraction(0))) >= MAX_BANDWIDTH_UNITS:
         rule = "all bandwidths must be multiples of one common unit above 2^-53, and below 2^53 such units"
         raise InvalidInput(rule, f"a common unit of 1/{scale}", "round the bandwidths to fewer digits")
-
-
-REDUCE_LISTS = ("reduce_types", "reduce_operations")
-ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
-"""Names of a switch's attributes in topology files."""
 
 
 class NamedNode(NamedTuple):

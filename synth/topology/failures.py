@@ -16,6 +16,9 @@ from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.topology import Rates, Topology, connected_labels, is_automorphism, orbits, sorted_links
 
 Mask = NDArray[np.bool_]
+FailureKind = Literal["node", "link"]
+NVLINK, PLANE = "nvlink", "plane"
+"""Parts of links that can fail: one NVLink of a GPU, or one of a NIC's two planes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,6 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
     return replace(topology, spec=spec, links=sorted_links(links.src, links.dst, rates), automorphisms=())
 
 
-FailureKind = Literal["node", "link"]
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A single failure: the loss of a compute node, or of some or all bandwidth between two neighbouring nodes.
@@ -153,10 +153,6 @@ class Failure:
         if self.part is not None:
             return scaled(topology, (LostLink(src, dst, one_way=False),), 1 - self.part, spec)
         return check_topology(without(topology, (), (LostLink(src, dst, one_way=False),), spec))
-
-
-NVLINK, PLANE = "nvlink", "plane"
-"""Parts of links that can fail: one NVLink of a GPU, or one of a NIC's two planes."""
 
 
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:

@@ -33,6 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _OPTION = re.compile(r"([a-z][a-z0-9-]*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]+")
 _WAY_OUT = "write family:arguments, function(spec;…) or file:PATH (see `chorale topology list`)"
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +176,6 @@ def _file(text: str) -> FileCall:
     if not path or "\0" in path:
         raise InvalidInput("the path after file: is missing", "", "write file:PATH")
     return FileCall(path)
-
-
-_MAX_DIGITS = 18
 
 
 class TooLarge(InvalidInput):

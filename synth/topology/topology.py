@@ -18,6 +18,10 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 
 Column = NDArray[np.integer]
+BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
+MAX_NODES = 2**20
+MAX_LINKS = 2**27
+_BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 
 
 class Link(NamedTuple):
@@ -151,12 +155,6 @@ def _encoded(classes: Column, values: Sequence[Fraction]) -> tuple[tuple[Fractio
     renamed = np.zeros(len(values), dtype=np.int32)
     renamed[used] = [place_of[id(values[place])] for place in used]
     return table, renamed[classes]
-
-
-BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
-
-MAX_NODES = 2**20
-MAX_LINKS = 2**27
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,9 +344,6 @@ def transpose_with_links(topology: Topology) -> tuple[Topology, NDArray[np.int32
         latency_class=links.latency_class[origin],
     )
     return replace(topology, spec=f"transpose({topology.spec})", links=turned), origin
-
-
-_BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 
 
 def bytes_per_second(topology: Topology) -> int:

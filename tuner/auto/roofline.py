@@ -42,6 +42,8 @@ EMULATED = "hypercube:3"
 
 WRITTEN = "machine.json"
 _PATIENCE_S = 20.0
+SIZES = (2**16, 2**20)
+_BY_BANDWIDTH = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,6 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
     if refused:
         more = f" (and {len(refused) - 1} other schedules)" if len(refused) > 1 else ""
         yield f"no program ({refused[0]['method']})", f"{GPU_TARGET} refuses it: {refused[0]['refused']}{more}"
-
-
-SIZES = (2**16, 2**20)
-_BY_BANDWIDTH = Options()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _LARGE_GAP = Fraction(1, 100)
 """If a schedule is slower than its bound by more than this fraction, a warning is printed."""
+_SHOWN_GROUPS = 24
+MAX_CHUNKS = max(CHUNK_COUNTS)
 
 
 def alltoall(
@@ -339,10 +341,6 @@ def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
             "time_lower": rational_text(bound_of(topology, rule)),
         },
     }
-
-
-_SHOWN_GROUPS = 24
-MAX_CHUNKS = max(CHUNK_COUNTS)
 
 
 def groups(

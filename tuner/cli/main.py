@@ -77,6 +77,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 """Task -> its commands, in the order of `chorale --help`."""
 _SETTINGS: Mapping[str, dict[str, Any]] = {"record": {"context_settings": {"ignore_unknown_options": True}}}
 """Command -> its settings: `record` passes unknown options on to the job that it starts."""
+GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v", "--insecure-cluster")
 
 
 class CommandGroup(TyperGroup):
@@ -144,9 +145,6 @@ def _global_options(
     set_verbosity(quiet, verbose)
     if insecure_cluster:
         os.environ[INSECURE_VARIABLE] = "1"
-
-
-GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v", "--insecure-cluster")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -19,6 +19,8 @@ STOP_VARIABLE = "CHORALE_STOP_S"
 
 DEFAULT_STOP_S = 60.0
 _log = logging.getLogger("chorale.slurm")
+_ARGUMENTS_START, _ARGUMENTS_END = 47, 48
+"""Fields of /proc/self/stat, counted from 0, with the start and end addresses of the arguments that `ps` shows."""
 
 
 @contextmanager
@@ -73,10 +75,6 @@ def stop_before_the_job_ends() -> float | None:
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, stop_s)
     return stop_s
-
-
-_ARGUMENTS_START, _ARGUMENTS_END = 47, 48
-"""Fields of /proc/self/stat, counted from 0, with the start and end addresses of the arguments that `ps` shows."""
 
 
 def hide_passwords() -> None:

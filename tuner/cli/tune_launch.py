@@ -30,6 +30,9 @@ from chorale.tuner.trials.store import campaign_rows
 POLL_S = 1.0
 ANSWER_LIMIT_S = 10.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
+INTERRUPTED_EXIT_CODE = 130
+UNTRACKED_EXIT_CODE = 4
+"""Exit code if the campaign is tuned but its data in MLflow are incomplete."""
 
 
 def start(campaign: Campaign, resume: bool, address: str | None) -> None:
@@ -101,11 +104,6 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
                 actor.remove()
     if report is not None:
         show(report, as_json)
-
-
-INTERRUPTED_EXIT_CODE = 130
-UNTRACKED_EXIT_CODE = 4
-"""Exit code if the campaign is tuned but its data in MLflow are incomplete."""
 
 
 def give_up(loss: ClusterLost) -> None:

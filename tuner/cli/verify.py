@@ -59,6 +59,10 @@ from chorale.tuner.slurm.jobs import load_profile
 
 _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
+_UNNAMED = "{0.compute_count} ranks that are all connected"
+COLLECTIVE_SUFFIX = ".collective.json"
+"""Suffix of the file, next to a program for given sizes, that describes its collective."""
+MAX_CHECKED_RANKS = 512
 
 
 def verify(
@@ -135,9 +139,6 @@ def _verify_program(
         document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
     place = topology.spec if is_named else _UNNAMED.format(topology)
     return f"{program.name} on {place}", topology.bandwidth_unit, document
-
-
-_UNNAMED = "{0.compute_count} ranks that are all connected"
 
 
 def lift(
@@ -221,11 +222,6 @@ def _verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str,
 
 def _listed(violations: Sequence[ProgramViolation | ScheduleViolation]) -> list[dict[str, str]]:
     return [{"rule": violation.rule, "message": violation.message} for violation in violations]
-
-
-COLLECTIVE_SUFFIX = ".collective.json"
-"""Suffix of the file, next to a program for given sizes, that describes its collective."""
-MAX_CHECKED_RANKS = 512
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from chorale.tuner.files.home import CAMPAIGN_NAME
 
 BASELINE_OF_LIBRARY = "library"
 """Name of the baseline that stands for the library's own algorithms on the network."""
+MOST_LAUNCHES = 1000
+"""Largest number of launches in a final comparison that a campaign can allow."""
 
 
 class SearchSection(campaign_values.Strict):
@@ -117,10 +119,6 @@ class BudgetSection(campaign_values.Strict):
     """Number of trials in the launch, including those before it was resumed."""
     minutes: float | None = Field(default=None, gt=0)
     """Minutes after which no new trial starts."""
-
-
-MOST_LAUNCHES = 1000
-"""Largest number of launches in a final comparison that a campaign can allow."""
 
 
 class FinalSection(campaign_values.Strict):

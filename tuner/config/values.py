@@ -46,6 +46,13 @@ from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 
 REVEALED = {"reveal": True}
 """`model_dump` context that shows passwords, for documents passed to a process of the same user and never stored."""
+Model = TypeVar("Model", bound=BaseModel)
+MAX_VALUES = 1000
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
+PATIENCE_S = 1.5
+_OPTUNA = frozenset({"studies", "trials", "study_directions"})
+_MLFLOW = frozenset({"experiments", "runs", "alembic_version"})
+DEFAULT_KIND = LocalConfig.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +145,6 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-Model = TypeVar("Model", bound=BaseModel)
-
-
 def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
     """Validate `document` as a `model`. Raises InvalidInput with the message `rule` and the first wrong key.
 
@@ -152,11 +156,6 @@ def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise InvalidInput(rule, f"{prefix}{key}: {first['msg']}", way_out) from error
-
-
-MAX_VALUES = 1000
-
-Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
 
 
 class Range(Strict):
@@ -273,11 +272,6 @@ def read_program_file(path: str) -> ProgramFile:
     return ProgramFile(path, f"{PREFIX}{plain}:{digest[:_DIGITS]}", text, digest)
 
 
-PATIENCE_S = 1.5
-_OPTUNA = frozenset({"studies", "trials", "study_directions"})
-_MLFLOW = frozenset({"experiments", "runs", "alembic_version"})
-
-
 def sqlite_file(uri: str) -> Path | None:
     """Return the file of the SQLite database at `uri`, or None for any other store."""
     if not uri.startswith("sqlite:///"):
@@ -313,9 +307,6 @@ def tables_at(uri: str) -> frozenset[str]:
         return frozenset(sqlalchemy.inspect(engine).get_table_names())
     finally:
         engine.dispose()
-
-
-DEFAULT_KIND = LocalConfig.name
 
 
 class NeedsSection(Strict):

@@ -73,6 +73,12 @@ _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2*
 """Target -> size of a connection's buffer in bytes, as in NCCL's protocol Simple; long chunks are sent in pieces."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
+CALIBRATION_METHODS = ("bfb", "ring")
+"""A method with few steps and one with many, so that their times contain the latency (alpha) a few and many times."""
+CALIBRATION_INSTANCES = (1, 4)
+"""The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
+DEFAULT_METHOD = "bfb"
+_GAP = Fraction(1, 100)
 
 
 def usual_buffer_bytes(program: AnyProgram) -> int | None:
@@ -166,12 +172,6 @@ def load_calibration(path: str) -> Calibration:
         raise InvalidInput("the calibration file is not JSON: {}", f"{path}: {error}", way_out) from None
     inner = document.get("calibration") if isinstance(document, dict) else None
     return Calibration.from_json(document if inner is None else inner)
-
-
-CALIBRATION_METHODS = ("bfb", "ring")
-"""A method with few steps and one with many, so that their times contain the latency (alpha) a few and many times."""
-CALIBRATION_INSTANCES = (1, 4)
-"""The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
@@ -466,10 +466,6 @@ def parse_profile(content: bytes, name: str) -> TrainingProfile:
         key = ".".join(map(str, fault["loc"])) or "the profile"
         rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
         raise InvalidInput(f"training profile, {key}: {rule}", name, "see docs/guide/training.md") from None
-
-
-DEFAULT_METHOD = "bfb"
-_GAP = Fraction(1, 100)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,9 @@ CAMPAIGN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Valid names for campaigns and their folders."""
 _OTHERS = 0o077
 _PARTS = ("campaigns", "artifacts", "best", "experiments", "service", "detached", "slurm", "watch", "mlflow.db")
+_EXECUTABLE = (".sh", ".sbatch")
+_callers_mask: int | None = None
+FORMATS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,6 @@ def _require_ours(path: Path) -> None:
         raise InvalidInput("the data folder does not belong to you alone: {}", f"{path}: {reason}", f"{way_out} {path}")
 
 
-_EXECUTABLE = (".sh", ".sbatch")
-
-
 def write_file(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` through a temporary file in the same folder, which must exist.
 
@@ -220,9 +220,6 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
             raise Unavailable(rule, f"{target}: {error.strerror}", "choose another place") from error
 
 
-_callers_mask: int | None = None
-
-
 def keep_private() -> None:
     """Make this process and its child processes create files that only this user can access.
 
@@ -239,9 +236,6 @@ def _mask_of(target: Path) -> int:
     inside = target.absolute().is_relative_to(Home.from_environment().root)
     ours = mask == _OTHERS and _callers_mask is not None
     return _callers_mask if ours and not inside and _callers_mask is not None else mask
-
-
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def require_plot_format(path: Path | None) -> None:

@@ -35,6 +35,7 @@ _DTYPES = {
 """PyTorch's name for an element type -> Chorale's name and the size in bytes; types named `float8…` have one byte."""
 UNKNOWN = "unknown"
 """Element type of calls without one in the trace; 4 bytes per element are assumed."""
+_NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 class _Call(NamedTuple):
@@ -74,9 +75,6 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
         value = f"{path}: {fault_in(error)}"
         raise InvalidInput("cannot read the record of a job: {}", value, _WAY_OUT) from error
     raise InvalidInput("{} is not a record or trace of a job", path, _WAY_OUT)
-
-
-_NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 def _unpickled(content: bytes) -> Any:

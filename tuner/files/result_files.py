@@ -24,6 +24,8 @@ _WAY_OUT = (
     "give the output of nccl-tests or rccl-tests (as text or with -J or -Z), of an OSU or Intel MPI collective "
     "benchmark, or of `chorale run --json`"
 )
+_TEST = re.compile(r"\b(\w+)_perf\b")
+_SECTION = re.compile(r"^# Collective test starting: .*$|^.*\b\w+_perf(?:_mpi)?\b.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,6 @@ def collective_named(text: str) -> str | None:
     if not found and "bcast" in plain:
         return "broadcast"
     return max(found, key=lambda value: len(names[value]), default=None)
-
-
-_TEST = re.compile(r"\b(\w+)_perf\b")
-_SECTION = re.compile(r"^# Collective test starting: .*$|^.*\b\w+_perf(?:_mpi)?\b.*$", re.MULTILINE)
 
 
 def _from_tables(text: str, name: str) -> list[Results]:

@@ -51,6 +51,11 @@ from chorale.tuner.trials.store import JOURNAL, read_snapshot
 
 _VARIANTS = ("forest-phases", "traditional-torus")
 """Methods that `auto` skips because they differ little from other methods."""
+_MAX_STARTS = 6
+SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
+"""Fractions of a Slurm job's time for the trials and for the final comparison; promotion and report get the rest."""
+_judged: dict[tuple[str, str], BuildResult] = {}
+"""Cache of checked program files, so that a process checks each file only once."""
 
 
 def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
@@ -215,9 +220,6 @@ def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior
     }
 
 
-_MAX_STARTS = 6
-
-
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines in which `chorale tune --dry-run` prints the JSON document `plan`."""
     campaign = plan["resolved"]
@@ -241,10 +243,6 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"no program could be measured in less than {format_duration(least_s)} on these links"
 
 
-SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
-"""Fractions of a Slurm job's time for the trials and for the final comparison; promotion and report get the rest."""
-
-
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
     """Return the campaign with a time budget that lets it end within `seconds`. A smaller budget is kept.
 
@@ -256,10 +254,6 @@ def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign
         most = share * seconds / 60
         changes[key] = section.model_copy(update={"minutes": min(section.minutes or most, most)})
     return campaign.model_copy(update=changes)
-
-
-_judged: dict[tuple[str, str], BuildResult] = {}
-"""Cache of checked program files, so that a process checks each file only once."""
 
 
 def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, BuildResult]:

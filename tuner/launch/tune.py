@@ -84,6 +84,9 @@ Rival = tuple[Candidate, AnyProgram] | str
 """A program, or the name of one of the library's own algorithms."""
 
 Rivals = Mapping[str, Rival]
+_log = logging.getLogger("chorale.tune")
+INTERRUPTED_PATIENCE_S = 15.0
+UPLOAD_PATIENCE_S = 180.0
 
 
 def with_built_baselines(
@@ -257,11 +260,6 @@ def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
     return [math.prod(row) ** (1 / len(sizes)) for row in rows]
 
 
-_log = logging.getLogger("chorale.tune")
-
-INTERRUPTED_PATIENCE_S = 15.0
-
-
 class LaunchProgress:
     """Prints one line per trial: its outcome, the best so far and the time left.
 
@@ -428,9 +426,6 @@ class LaunchWork:
         clocks, listeners = Clocks(time.monotonic, time.time), (self.tracker.trial, progress.trial)
         parts = campaign, self.topology, self.store, search, workers, clocks
         TrialLoop(*parts, listeners=listeners, overhead=self.overhead).run(meanwhile=self.tracker.start)
-
-
-UPLOAD_PATIENCE_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ _NO_DATES: dict[str, dict[str, None]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
+_MARKS = "os^vDP*X"
+_PAPER_IN = 5.2, 3.5
+"""Width and height of charts in inches: 10-point text stays readable in a paper's column, 3.3 inches wide."""
+_SHADE = "0.88"
+_BINS = 400
 
 
 def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
@@ -37,11 +42,6 @@ def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
     with mpl.rc_context({"svg.hashsalt": salt}):
         figure.savefig(content, format=file_format, dpi=dpi, metadata=_NO_DATES[file_format])
     write_file(path, content.getvalue())
-
-
-_MARKS = "os^vDP*X"
-_PAPER_IN = 5.2, 3.5
-"""Width and height of charts in inches: 10-point text stays readable in a paper's column, 3.3 inches wide."""
 
 
 def plot_goodput(
@@ -77,9 +77,6 @@ def label_sizes(axes: Axes, sizes: list[int]) -> None:
     shown = sizes[::stride]
     axes.set_xticks(shown, [format_size(size) for size in shown])
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-_SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
@@ -150,9 +147,6 @@ def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path)
     all_axes[-1].set_xlabel("an iteration in ms")
     all_axes[0].legend(loc="lower right", fontsize="small")
     write_figure(figure, path, "training")
-
-
-_BINS = 400
 
 
 def _used_bandwidth(

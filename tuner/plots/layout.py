@@ -23,6 +23,7 @@ from chorale.synth.topology.topology import Topology
 Positions = NDArray[np.float64]
 """Coordinates of the nodes, float64[nodes, 2]."""
 _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows; distance over widest row's width
+_MAX_FORCE_NODES = 400
 
 
 def switched_positions(topology: Topology) -> Positions | None:
@@ -73,9 +74,6 @@ def _graph(topology: Topology) -> nx.Graph[int]:
     graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
     graph.remove_edges_from(list(nx.selfloop_edges(graph)))
     return graph
-
-
-_MAX_FORCE_NODES = 400
 
 
 def node_positions(topology: Topology) -> Positions:

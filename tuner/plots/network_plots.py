@@ -30,6 +30,14 @@ from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.layout import Positions, node_positions
 
 _CURVE_POINTS = 25
+MAX_ARCS = 20_000
+_WIDEST_UNIT_IN, _NARROWEST_IN = 0.8, 3.0
+MAX_DRAWN_LINKS = 50_000
+_LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
+_SHAPE = 1.5  # width over height of a picture that fits a screen
+_AROUND_IN = 0.5  # space for a panel's title
+_LOAD_COLOURS = "plasma_r"
+_STEP_COLOURS = ("#1d4ed8", "#c026d3", "#ea580c", "#16a34a", "#0891b2", "#a16207", "#dc2626", "#4b5563")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +130,6 @@ def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: flo
                 axes.text(x, y - 0.66 * _NODE_SHARE, name[:14], fontsize=6.5, **below)
 
 
-MAX_ARCS = 20_000
-_WIDEST_UNIT_IN, _NARROWEST_IN = 0.8, 3.0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkCanvas:
     """A network to draw: positions of nodes, and a curve for each connection.
@@ -194,11 +198,6 @@ def _arcs(topology: Topology) -> tuple[list[DrawnConnection], NDArray[np.int64]]
     of_link = np.where(links.src == links.dst, -1, np.searchsorted(pairs, key))
     ends = (divmod(pair, topology.node_count) for pair in pairs.tolist())
     return [DrawnConnection(src, dst, Fraction(1), 1, one_way=True) for src, dst in ends], of_link
-
-
-MAX_DRAWN_LINKS = 50_000
-
-_LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
 
 
 def plot_topology(topology: Topology, path: Path) -> None:
@@ -278,12 +277,6 @@ def _colours(topology: Topology) -> dict[Fraction, str]:
     """Return a colour for each bandwidth. If there are more than eight, the largest ones share the last colour."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
-
-
-_SHAPE = 1.5  # width over height of a picture that fits a screen
-_AROUND_IN = 0.5  # space for a panel's title
-_LOAD_COLOURS = "plasma_r"
-_STEP_COLOURS = ("#1d4ed8", "#c026d3", "#ea580c", "#16a34a", "#0891b2", "#a16207", "#dc2626", "#4b5563")
 
 
 def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:

@@ -31,6 +31,10 @@ BASE = 0.02  # deviation of single repetitions in kinds of noise that model anot
 OUTLIER_SHARE, OUTLIER_SCALE = 0.1, 0.5
 DRIFT, DRIFT_LAUNCHES = 0.2, 60.0
 SLOW_SHARE, SLOW_FACTOR = 0.3, 1.2
+LIBRARY = "library"
+REPEATS, FIRST_REPEATS = 5, 1
+GOAL, WRONG = 1.05, 1.05
+SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +160,6 @@ def study_choices(search: Search) -> Choices:
 def mean_gain(record: CompleteTrial) -> float:
     """Return the logarithm of the speed-up, averaged over the sizes."""
     return float(np.mean([log_speedup(size) for size in record.sizes]))
-
-
-LIBRARY = "library"
-REPEATS, FIRST_REPEATS = 5, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,9 +324,6 @@ def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
     return Prior(known) if known else None
 
 
-GOAL, WRONG = 1.05, 1.05
-
-
 def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
     """Replay one campaign on `task` and return its statistics.
 
@@ -363,9 +360,6 @@ def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | N
         "final_seconds": campaign.seconds - searched_s,
         **dict(zip(("wrong_entries", "undecided", "false_wins", "coverage"), shares, strict=True)),
     }
-
-
-SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 
 
 def replay_document(

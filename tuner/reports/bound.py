@@ -24,6 +24,9 @@ from chorale.tuner.reports import tables
 _SHOWN_NODES = 12
 MOST_RANKS = 128
 """For machines with more ranks, bounds are not shown because computing them takes long."""
+_START_OF_PROCESSES_S = 0.5
+_WORST = 20
+"""Number of rows in the table; the JSON document contains all failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +339,6 @@ def in_network_note(topology: Topology) -> str:
     return f"NCCL's NVLSTree or SHARP over {able} switches; no GPU target can, oneccl-xml emulates it"
 
 
-_START_OF_PROCESSES_S = 0.5
-
-
 def plan_failures(
     request: ScheduleRequest, executor: Executor, progress: Progress | None = None, parts: Iterable[str | Fraction] = ()
 ) -> dict[str, Any]:
@@ -393,10 +393,6 @@ def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str,
         "schedule_id": schedule.id,
         "seconds": time.perf_counter() - started_s,
     }
-
-
-_WORST = 20
-"""Number of rows in the table; the JSON document contains all failures."""
 
 
 def failures_table(document: Mapping[str, Any], unit: str) -> Table:

@@ -23,6 +23,8 @@ from chorale.tuner.reports.tables import ruled_table, with_fraction
 
 MAX_BYTES = 16 * 2**20
 _COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change", "from_rank", "to_rank")
+_MAX_ALTERNATIVES = 4
+_WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,6 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
     return text.getvalue().encode()
 
 
-_MAX_ALTERNATIVES = 4
-
-
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """Finds for each network the placement of its nodes on hosts that keeps the most existing cables.
@@ -184,9 +183,6 @@ class Wiring:
         cabling = self.cabling(spec)
         counts = {name: len(getattr(cabling, name)) for name in ("kept", "added", "removed")}
         return {"cables": counts, "hosts": list(cabling.hosts)}
-
-
-_WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
 def find_document(findings: FinderResult, workload: Workload | None, wiring: Wiring | None = None) -> dict[str, Any]:

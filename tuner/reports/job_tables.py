@@ -64,6 +64,14 @@ DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
 Row: TypeAlias = tuple[JobEntry, TableProgram | None]
 """A table entry for a range of sizes (for any element type and all ranks of a job), and its program."""
+MEASURED_DTYPE = "float32"
+"""Element type that campaigns use."""
+PREDICTED = "predicted"
+COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCE_SCATTER)
+SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
+"""Sizes in bytes at which methods are compared. Each represents the sizes up to the next one."""
+SHOWN_DIGITS = 12
+_SHOWN_OF_PROGRAMS = ("target", "method", "collective", "root", "ranks", "order_of_additions")
 
 
 def table_row(
@@ -273,10 +281,6 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
         )
 
 
-MEASURED_DTYPE = "float32"
-"""Element type that campaigns use."""
-
-
 def table_of_campaign(home: Home, name: str, group: JobGroup, dtypes: Sequence[str], beyond: bool) -> Table:
     """Return the table of the newest launch of campaign `name` that measured something.
 
@@ -416,12 +420,6 @@ def _class_rows(mlflow: MlflowStore, network: Topology, collective: str, span: S
             yield make(of_program[0], facts, of_program[1], origin)
 
 
-PREDICTED = "predicted"
-COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCE_SCATTER)
-SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
-"""Sizes in bytes at which methods are compared. Each represents the sizes up to the next one."""
-
-
 def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:
     """Return a table for all sizes with the programs that the congestion model predicts to be fastest."""
     rows = []
@@ -440,10 +438,6 @@ def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes
             certificate, origin = schedule_certificate(verified), {"source": PREDICTED, "sizes": times}
             rows.append(table_row(collective, sizes, program, None, certificate, origin))
     return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
-
-
-SHOWN_DIGITS = 12
-_SHOWN_OF_PROGRAMS = ("target", "method", "collective", "root", "ranks", "order_of_additions")
 
 
 def table_document(table: Table, digest: str) -> dict[str, Any]:

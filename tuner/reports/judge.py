@@ -31,6 +31,7 @@ _REACHES = 0.75
 """If the model's best algorithm reaches this fraction of the bound, the links are the limit, else the algorithm is."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
+_LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +305,6 @@ def _verdict(
 
 def _percent(value: float) -> str:
     return f"{value:{'.2g' if value < 10 else '.0f'}} %"
-
-
-_LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}
 
 
 def _crosses_nics(topology: Topology, bound: Bound) -> bool:

@@ -59,6 +59,12 @@ from chorale.tuner.reports.bound import (
 )
 from chorale.tuner.reports.tables import fact_label, fact_text, facts_table
 
+OUTSIDE_TOTAL = ("topology", "bound", "writing")
+"""Stages that are excluded from the reported total."""
+_WARN_ABOVE = Fraction(1, 100)
+"""If a schedule misses a bound by more than this fraction, the document contains a warning."""
+FOREST_ONLY = "forest"
+
 
 def describe_topology(topology: Topology) -> dict[str, Any]:
     """Return the "topology" object: spec, counts, degree (null unless regular), diameter in links and content id."""
@@ -305,12 +311,6 @@ def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
     return f"{tables.time_per_byte_text(Fraction(bound['lower_bound']), unit)}: {verdict}"
 
 
-OUTSIDE_TOTAL = ("topology", "bound", "writing")
-"""Stages that are excluded from the reported total."""
-_WARN_ABOVE = Fraction(1, 100)
-"""If a schedule misses a bound by more than this fraction, the document contains a warning."""
-
-
 def proved_document(
     verified: VerifiedSchedule,
     size_bytes: int | None,
@@ -348,9 +348,6 @@ def proved_document(
         if gap > _WARN_ABOVE
     ]
     return document
-
-
-FOREST_ONLY = "forest"
 
 
 def require_trees(method: str, options: Mapping[str, object]) -> None:

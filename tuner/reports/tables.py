@@ -27,6 +27,13 @@ _SECONDS = ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"), (
 SHOWN_ID = 16
 _LONGEST = 24
 """Fractions with more characters than this are not displayed exactly; JSON documents always have the exact value."""
+PIPED_COLUMNS = 80
+"""Width of output to a file or a pipe, unless the environment variable COLUMNS is set."""
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""Column heading -> key in the row's document, or a function that returns the cell for a row."""
+_WIDEST_COLUMNS = 10**4
+_WHOLE_COLUMNS = 12
+"""Words of tables up to this length are never broken."""
 
 
 def short_id(content_id: str) -> str:
@@ -170,10 +177,6 @@ def peak_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-PIPED_COLUMNS = 80
-"""Width of output to a file or a pipe, unless the environment variable COLUMNS is set."""
-
-
 class Result:
     """The result of a command or of a request to the service.
 
@@ -210,10 +213,6 @@ def ruled_table(*headings: str, **options: Any) -> Table:
     return Table(*headings, box=box.SIMPLE_HEAD, **options)
 
 
-Columns = Mapping[str, str | Callable[[Any], object]]
-"""Column heading -> key in the row's document, or a function that returns the cell for a row."""
-
-
 def rows_table(
     rows: Iterable[Any], columns: Columns, title: str | None = None, numbers: bool = False, **options: Any
 ) -> Table:
@@ -241,11 +240,6 @@ def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
 def long_line(text: str) -> Text:
     """Return `text` so that it is printed in one line without wrapping, for example a path or a command to copy."""
     return Text(text, no_wrap=True, overflow="ignore")
-
-
-_WIDEST_COLUMNS = 10**4
-_WHOLE_COLUMNS = 12
-"""Words of tables up to this length are never broken."""
 
 
 class WordConsole(Console):

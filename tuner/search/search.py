@@ -43,6 +43,16 @@ Distribution = CategoricalDistribution | IntDistribution
 
 SIZES_GP, GRID = "sizes-gp", "grid"
 """Names of searches that are not Optuna samplers: Chorale chooses every point and the study only records it."""
+Callback = Callable[[Study, FrozenTrial], object]
+"""Function that is called with the study and the ended trial, as in Optuna; it may call `study.stop()`."""
+_KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "storage": BaseStorage}
+_NO_STORAGE = "`storage` is neither a database, nor Redis, nor the path of a journal file: {}"
+_SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
+_ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
+"""Exceptions that samplers and their models raise for unexpected data."""
+_STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
+"""Errors raised in these packages come from the trial storage."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
@@ -92,12 +102,6 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
     """Return the parameters that `suggested_candidate` asks for, with their values in `candidate`."""
     parameters = candidate.parameters
     return {name: parameters[name] for name in space.dimensions if space.matters(name, candidate.method)}
-
-
-Callback = Callable[[Study, FrozenTrial], object]
-"""Function that is called with the study and the ended trial, as in Optuna; it may call `study.stop()`."""
-
-_KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "storage": BaseStorage}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +216,6 @@ def log_speedup(size: SizeResult) -> float:
         return math.log(size.speedup)
     except (ValueError, ArithmeticError):
         return math.nan
-
-
-_NO_STORAGE = "`storage` is neither a database, nor Redis, nor the path of a journal file: {}"
-_SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
@@ -526,10 +525,6 @@ class Search:
             self._study.add_trial(trial)
 
 
-_ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
-"""Exceptions that samplers and their models raise for unexpected data."""
-
-
 def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:
     return next((candidate for candidate in source if candidate not in taken), None)
 
@@ -555,10 +550,6 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
         )
         _log.warning("the old one is now %s", set_file_aside(journal))
     return Search(plan, open_storage(None, journal), recorded)
-
-
-_STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
-"""Errors raised in these packages come from the trial storage."""
 
 
 def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:

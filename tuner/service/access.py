@@ -34,6 +34,12 @@ MOST_FAILURES = 20
 """Maximum number of wrong tokens that a client may send per minute."""
 IPV6_NETWORK = 64
 """Prefix length of the IPv6 networks that count as one client, because a customer usually owns all addresses in it."""
+_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\"<>]+", re.IGNORECASE)
+_PATH = re.compile(
+    r"(?<![\w./])/(?!v1/)(?:[\w.@+~-]+/)+[\w.@+~-]*|(?<![\w./])/(?:etc|home|root|tmp|var|usr|opt|srv|mnt)\b"
+)
+ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, description="Address without a password.")]
 
 
 class TooManyRequests(ChoraleError):
@@ -337,19 +343,9 @@ def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], fl
     return Access(TokenCallers(file, local_token(home) if local_only else None), local_only, unix_s)
 
 
-_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\"<>]+", re.IGNORECASE)
-_PATH = re.compile(
-    r"(?<![\w./])/(?!v1/)(?:[\w.@+~-]+/)+[\w.@+~-]*|(?<![\w./])/(?:etc|home|root|tmp|var|usr|opt|srv|mnt)\b"
-)
-
-
 def redacted(text: str) -> str:
     """Return `text` with addresses and absolute paths removed."""
     return _PATH.sub("(path)", _ADDRESS.sub(r"\1://(address)", text))
-
-
-ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, description="Address without a password.")]
 
 
 class Dashboards(Strict):

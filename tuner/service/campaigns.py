@@ -31,6 +31,8 @@ HIDDEN = "(set by the service)"
 STORES = ("tracking.mlflow_uri", "storage")
 MAX_POINTS = 10**5
 """Maximum number of combinations in a search space. They are listed and counted before any other limit applies."""
+STORED = "stored"
+"""State of a campaign that has no launch in the cluster."""
 
 
 def takes_text(annotation: Any) -> bool:
@@ -145,10 +147,6 @@ def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[st
     elif any(key.startswith("runner.") for key in keys):
         shown["runner"] = {"kind": shown["runner"]["kind"]}
     return shown
-
-
-STORED = "stored"
-"""State of a campaign that has no launch in the cluster."""
 
 
 class DetachedLaunches:

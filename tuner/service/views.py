@@ -16,6 +16,8 @@ from chorale.tuner.trials.records import SizeClass
 
 MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` for larger ones"
+MAX_STEP_ENTRIES = 60_000
+"""Maximum number of loads in all steps together. If there are more, the page draws only the complete collective."""
 
 
 def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
@@ -61,10 +63,6 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
     except CheckFailed as error:
         return document | {"picture": None, "why": str(error)}
     return document | {"picture": picture, "why": None}
-
-
-MAX_STEP_ENTRIES = 60_000
-"""Maximum number of loads in all steps together. If there are more, the page draws only the complete collective."""
 
 
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:

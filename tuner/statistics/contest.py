@@ -29,6 +29,11 @@ Decision = Literal["program", "library", "undecided"]
 """`program`: a program is better than every baseline. `library`: none is better by more than the tolerance.
 `undecided`: neither is proven.
 """
+TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
+FIRST_CONTROL = 2
+"""Number of repetitions in the first control: the smallest number that shows how much repetitions scatter."""
+CONTENDER_DEVIATIONS = 2.5
+RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,11 +428,6 @@ class Controls:
             self._pools[name] = [(*old, *new) for old, new in zip(before, sizes, strict=True)] if before else [*sizes]
 
 
-TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
-FIRST_CONTROL = 2
-"""Number of repetitions in the first control: the smallest number that shows how much repetitions scatter."""
-
-
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
     """Return the indices of `gains` (logarithms of speed-ups at one size, nan if missing) that may be the best.
 
@@ -443,15 +443,9 @@ def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2
     return order[: min(max(len(near), least), most)]
 
 
-CONTENDER_DEVIATIONS = 2.5
-
-
 def race_ratio(deviation: float) -> float:
     """Return the ratio to the best time above which a program is dropped after its first repetitions."""
     return float(np.exp(max(RACE_LEAST, RACE_DEVIATIONS * 2**0.5 * deviation)))
-
-
-RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 
 
 def _middle(times: Sequence[float]) -> float:

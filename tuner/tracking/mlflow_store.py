@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 120.0
 """Seconds to wait while another process creates the database. This is enough at ten times the usual load."""
+_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""MLflow's error codes for a missing model and a missing alias."""
+Answer = TypeVar("Answer")
+_RECORDS = "MLflow cannot record runs: {}"
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql", "oracle")
+_CLOUD = ("databricks", "databricks-uc", "uc")
 
 
 def create_database(uri: str) -> None:
@@ -94,12 +100,6 @@ class ModelVersion:
     version: str
     run_id: str
     tags: Mapping[str, str]
-
-
-_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for a missing model and a missing alias."""
-
-Answer = TypeVar("Answer")
 
 
 def without_credentials(uri: str) -> str:
@@ -395,11 +395,6 @@ def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         yield folder
-
-
-_RECORDS = "MLflow cannot record runs: {}"
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql", "oracle")
-_CLOUD = ("databricks", "databricks-uc", "uc")
 
 
 def what_is_at(uri: str) -> str:

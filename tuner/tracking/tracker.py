@@ -25,6 +25,8 @@ from chorale.tuner.trials import records
 from chorale.tuner.trials.store import Store
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
+NOTICE_S = 10.0
+"""Seconds of waiting after which the user gets a message."""
 
 
 def size_metrics(sizes: Sequence[records.SizeResult], prefix: str = "") -> list[MetricPoint]:
@@ -40,10 +42,6 @@ def size_metrics(sizes: Sequence[records.SizeResult], prefix: str = "") -> list[
         }
         points += [MetricPoint(f"{prefix}{name}", value, size.size_bytes) for name, value in values.items()]
     return points
-
-
-NOTICE_S = 10.0
-"""Seconds of waiting after which the user gets a message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG)
 """Error numbers of disks and file servers that may accept data again soon."""
 
 _log = logging.getLogger("chorale.store")
+_CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
+_CHECKSUM_KEY = b'"crc32":'
 
 
 class JournalLost(Unavailable):
@@ -253,10 +255,6 @@ def launch_folders(home: Home, name: str) -> list[Path]:
     folder = home.campaign(name)
     numbered = [path for path in folder.glob("[0-9]*") if path.is_dir() and path.name.isdigit()]
     return sorted(numbered, key=lambda path: int(path.name))
-
-
-_CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
-_CHECKSUM_KEY = b'"crc32":'
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from chorale.synth.targets.registry import target_named
 from chorale.tuner.statistics.contest import BaselineTimes, Controls, SizeVerdict
 
 Environment = dict[str, str | int | float | None]
+MIN_SPEEDUP = 1.02
+"""Smallest speed-up over the fastest baseline for which a program is chosen. Below it, the baseline is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,10 +360,6 @@ class SizeClass:
 
     def __str__(self) -> str:
         return format_size(self.min_bytes)
-
-
-MIN_SPEEDUP = 1.02
-"""Smallest speed-up over the fastest baseline for which a program is chosen. Below it, the baseline is chosen."""
 
 
 @dataclass(frozen=True, slots=True)

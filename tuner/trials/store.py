@@ -23,6 +23,7 @@ from chorale.tuner.trials import journal as journals
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, TrialRecord, ranked_trials
 
 JOURNAL = "trials.jsonl"
+_log = logging.getLogger("chorale.tune")
 
 
 @contextmanager
@@ -180,9 +181,6 @@ def read_snapshot(folder: Path) -> LaunchSnapshot:
     except InvalidInput as error:
         raise CheckFailed(rule, f"launch {folder.name}: {error.value}", way_out) from error
     return LaunchSnapshot(folder, launch, content.records, content.final)
-
-
-_log = logging.getLogger("chorale.tune")
 
 
 def open_store(

@@ -39,6 +39,10 @@ _MOST_BYTES = 1 << 24
 
 Key = tuple[str, str, int]
 """A program's digest, collective, and size in bytes."""
+PRESENT, CANDIDATE = "present", "candidate"
+Measure = Callable[[RunRequest], Outcome]
+FORMAT, RECORD = "chorale-publications/1", "publications.json"
+Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +129,6 @@ def _is_slower(former: CallTimes, present: CallTimes) -> bool:
     error_s = math.sqrt(former.variance_of_mean + present.variance_of_mean)
     difference_s = present.mean_s - former.mean_s
     return present.mean_s > MIN_SLOWDOWN * former.mean_s and difference_s > _DEVIATIONS * error_s
-
-
-PRESENT, CANDIDATE = "present", "candidate"
-
-Measure = Callable[[RunRequest], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +242,6 @@ class Canary:
         return f"{outcome.kind}: {outcome.message}" if isinstance(outcome, RunFailure) else outcome
 
 
-FORMAT, RECORD = "chorale-publications/1", "publications.json"
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A published table. facts: why it was published, its network and its quality, as plain data"""
@@ -319,9 +315,6 @@ class Publisher:
         facts = entry["facts"]
         plan = TablePlan(str(facts["spec"]), parse_table(data)[0], data, str(entry["table"]), facts["costs"], 0.0)
         return Publication(plan, float(entry["time_s"]), facts)
-
-
-Event = dict[str, Any]
 
 
 @dataclass(slots=True)

@@ -36,6 +36,12 @@ from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 FORMAT = "chorale-watch/1"
 STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
+_SETTLE_S = 0.6
+"""Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
+_WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
+"""Seconds to wait for links' reports; between evaluations of jobs' reports, writes of the state, and warnings."""
+_PATIENCE_S = 10.0
+"""Seconds to wait for the previous watch to exit: a killed process may take a moment to end."""
 
 
 class WatchRecords:
@@ -110,12 +116,6 @@ class WatchRecords:
             "in_force_bits_per_s": tracker.in_force_bits_per_s,
             "carried_bits_per_s": self._carried_bits_per_s.get(link),
         }
-
-
-_SETTLE_S = 0.6
-"""Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
-_WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
-"""Seconds to wait for links' reports; between evaluations of jobs' reports, writes of the state, and warnings."""
 
 
 @dataclass(slots=True)
@@ -268,10 +268,6 @@ class Watch:
 
     def _event(self, name: str, **facts: Any) -> Event:
         return {"time_s": self.clock(), "event": name, **facts}
-
-
-_PATIENCE_S = 10.0
-"""Seconds to wait for the previous watch to exit: a killed process may take a moment to end."""
 
 
 class CanarySection(Strict):

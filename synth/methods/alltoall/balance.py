@@ -19,6 +19,10 @@ from chorale.synth.methods.alltoall.linear_program import Commodities, Reduction
 
 Flows = NDArray[np.float64]
 IntegralFlows = NDArray[np.int64]
+MAX_DENOMINATOR = 4096
+FEW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
+MORE_COUNTS = (96, 128, 192, 256, 384, 512, 720, 1024, 2048, 4096)
+_NEARLY_BEST = Fraction(201, 200)
 
 
 class Router:
@@ -133,12 +137,6 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
         if router.rate() > best:
             best, chosen = router.rate(), tried
     return best, chosen
-
-
-MAX_DENOMINATOR = 4096
-FEW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
-MORE_COUNTS = (96, 128, 192, 256, 384, 512, 720, 1024, 2048, 4096)
-_NEARLY_BEST = Fraction(201, 200)
 
 
 def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:

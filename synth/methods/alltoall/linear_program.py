@@ -31,6 +31,12 @@ from chorale.synth.topology.topology import Topology, is_automorphism, orbits
 
 Colours = NDArray[np.uint64]
 _MANY_CELLS = 2**24
+_OUT, _IN, _LOAD = np.array([0x1D8E4E27C47D124F, 0xEB44ACCAB455D165, 0x632BE59BD9B4E019], dtype=np.uint64)
+BLOCK_CELLS = 2**22
+"""Approximate number of flow variables in a block of sources."""
+MAX_CELLS = 2**28
+"""Maximum number of (source, link) pairs."""
+_SLACK = 1e-9
 
 
 class ColourTable:
@@ -61,18 +67,11 @@ def column_colours(problem: Commodities, rows: Colours, capacities: Colours, blo
     return splitmix(ends + capacities[problem.link_class] * _LOAD + STEP)
 
 
-_OUT, _IN, _LOAD = np.array([0x1D8E4E27C47D124F, 0xEB44ACCAB455D165, 0x632BE59BD9B4E019], dtype=np.uint64)
-
-
 def _mixed(colours: Colours, values: NDArray[np.integer]) -> Colours:
     with np.errstate(over="ignore"):
         text = colours * FIRST + values.astype(np.uint64) * SECOND + STEP
         text = (text ^ (text >> np.uint64(30))) * FIRST
         return (text ^ (text >> np.uint64(27))) * SECOND
-
-
-BLOCK_CELLS = 2**22
-"""Approximate number of flow variables in a block of sources."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +185,6 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
         class_capacity=capacity,
     )
     return Reduction(full, small, chosen, merged, row_colours, capacity_colours)
-
-
-MAX_CELLS = 2**28
-"""Maximum number of (source, link) pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,9 +301,6 @@ def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDA
     moved = np.empty(len(links), dtype=np.int64)
     moved[images] = originals
     return moved
-
-
-_SLACK = 1e-9
 
 
 class ApproximateSolution(NamedTuple):

@@ -27,6 +27,9 @@ from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Sch
 from chorale.synth.topology.topology import Topology
 
 _START, _TARGET, _FIRST, _AMOUNT = range(4)
+MAX_RANKS = 512
+MAX_CELLS = 2**22
+MAX_CHUNKS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,11 +82,6 @@ def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> F
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         links=problem.link_ids[np.concatenate(paths)],
     )
-
-
-MAX_RANKS = 512
-MAX_CELLS = 2**22
-MAX_CHUNKS = 4096
 
 
 def alltoall_schedule(

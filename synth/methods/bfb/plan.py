@@ -25,6 +25,14 @@ from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
 """If latencies differ, more chunks per shard than this are used only if they save enough time."""
+MAX_PAIRS = 2**29
+"""Maximum number of node pairs. Each distance takes two bytes, so the table takes up to 1 GiB."""
+MAX_CHUNKS = 2**15
+MAX_HOPS = 2**16 - 2
+_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
+_MORE_CHUNKS = (96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+_LARGEST_DENOMINATOR = 4096
+_NEARLY = Fraction(101, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +88,6 @@ def require_magnitude(
     value = f"{shards} shards of {clock.grain} ticks, delays up to {delay}, bandwidth {capacity}, {chunks} chunks"
     advice = "round latencies and bandwidths to fewer digits, choose a size such as 1MiB, or fewer chunks"
     raise InvalidInput(rule, value, advice)
-
-
-MAX_PAIRS = 2**29
-"""Maximum number of node pairs. Each distance takes two bytes, so the table takes up to 1 GiB."""
-MAX_CHUNKS = 2**15
-MAX_HOPS = 2**16 - 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,12 +298,6 @@ def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsig
     step, rows = native.assign_chunks(*block, problems_of(network)[0], chunks, *times)
     types = map(np.min_scalar_type, (len(loads.top), len(network.tails), network.shards, chunks, chunks))
     return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.reshape(-1, 4).T), types, strict=True))
-
-
-_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
-_MORE_CHUNKS = (96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
-_LARGEST_DENOMINATOR = 4096
-_NEARLY = Fraction(101, 100)
 
 
 def chunk_times(

@@ -42,6 +42,8 @@ from chorale.synth.topology.topology import Links, Topology, is_automorphism, tr
 from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 Table = NDArray[np.int64]
+MAX_GENERATORS = 4
+"""Up to this number of symmetries, they are tried together and one by one; above it, only together."""
 
 
 class BaseRows(NamedTuple):
@@ -182,10 +184,6 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     routes = Routes(offsets, np.concatenate([part[1].ravel() for part in parts]).astype(np.int32))
     return BaseRows(step, np.arange(len(step)), np.zeros_like(step), low, high, routes)
-
-
-MAX_GENERATORS = 4
-"""Up to this number of symmetries, they are tried together and one by one; above it, only together."""
 
 
 def symmetric_forest(

@@ -21,6 +21,11 @@ from chorale.synth.topology.registry import FamilyCall, FunctionCall, fixed_numb
 from chorale.synth.topology.topology import Topology
 
 _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
+Positions = NDArray[np.int64]
+MAX_LINE_SIZE = 4096
+Numbers = NDArray[np.int64]
+Columns = tuple[Numbers, Numbers, Numbers]
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def grid_shape(topology: Topology) -> tuple[int, ...]:
@@ -51,11 +56,6 @@ def grid_shape(topology: Topology) -> tuple[int, ...]:
     except InvalidInput:  # the name is not a spec, for example if a program made the network
         return (ranks,)
     return sizes if sizes and prod(sizes) == ranks else (ranks,)
-
-
-Positions = NDArray[np.int64]
-
-MAX_LINE_SIZE = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,11 +170,6 @@ def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn
 
 def _from(first: int, count: int) -> list[int]:
     return [(first + offset) % count for offset in range(count)]
-
-
-Numbers = NDArray[np.int64]
-Columns = tuple[Numbers, Numbers, Numbers]
-_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class SendStep(NamedTuple):

@@ -27,6 +27,7 @@ Parents = NDArray[np.int64]
 """A tree over the members of a group: the index of each member's parent, -1 for the root."""
 PathOf = Callable[[int, int], tuple[int, ...]]
 """Returns the links of the path from one rank to another, in travel order."""
+_CLOSE = Fraction(1, 100)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +179,6 @@ def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
     order = np.argsort(counts - exact, kind="stable")
     counts[order[: units - int(counts.sum())]] += 1
     return list(counts.tolist())
-
-
-_CLOSE = Fraction(1, 100)
 
 
 def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fraction = _CLOSE) -> GroupPacking | None:

@@ -27,6 +27,8 @@ Ranks = NDArray[np.int32]
 Amounts = NDArray[np.int64]
 Classes = list[tuple[int, NDArray[np.int64]]]
 """The different bandwidths in a table, each with the indices of the entries that have it."""
+Rail = Literal["sender", "receiver"]
+RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class RailLoads(NamedTuple):
@@ -353,10 +355,6 @@ def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topo
     for path in there:
         ends.setdefault(int(topology.links.dst[path[-1]]), set()).add(int(topology.links.src[path[-1]]))
     return len(ends) == places and all(graph.near[switch] == nics for switch, nics in ends.items())
-
-
-Rail = Literal["sender", "receiver"]
-RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class ShortestPaths:

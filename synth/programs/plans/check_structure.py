@@ -77,6 +77,10 @@ _LOCAL = frozenset(
     | {Action.REDUCE_SEND_PACKETS, Action.REDUCE_COPY_PACKETS, Action.REDUCE_COPY_SEND_PACKETS}
 )
 """Operations that both read and write their own rank's memory."""
+Round = tuple[int, int] | None
+"""How often an operation runs: once per call (None), or once for each part of a pipeline (part bytes, chunks)."""
+ChannelEnd = tuple[int, int, Kind]
+"""(rank, channel number within the rank, kind of channel)."""
 
 
 def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
@@ -301,12 +305,6 @@ def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str
         source.first != target.first for source, target in zip(operation.sources, operation.targets, strict=False)
     ):
         yield "operand", "a get must have the same chunk on both sides: the executor swaps the two offsets"
-
-
-Round = tuple[int, int] | None
-"""How often an operation runs: once per call (None), or once for each part of a pipeline (part bytes, chunks)."""
-ChannelEnd = tuple[int, int, Kind]
-"""(rank, channel number within the rank, kind of channel)."""
 
 
 def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:

@@ -33,6 +33,11 @@ Clock = NDArray[np.signedinteger[Any]]
 ORDERED, HAPPENED = 0, -1
 MOST_REPEATS = 2
 """Maximum number of parts into which pipelines are cut here; see `chorale.synth.programs.plans.moves`."""
+Times = NDArray[np.int32]
+Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
+"""(identity, members) of pieces, as in `ChunkValues`."""
+Slot = tuple[int, int, int]
+"""(rank, half of its scratch, piece)."""
 
 
 def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
@@ -196,11 +201,6 @@ class PlanClocks:
         return True
 
 
-Times = NDArray[np.int32]
-Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
-"""(identity, members) of pieces, as in `ChunkValues`."""
-
-
 class ChunkAccess(NamedTuple):
     """An access to a piece of a chunk by `component` (a block, a proxy or the beginning of a call) at `time`."""
 
@@ -354,10 +354,6 @@ class PlanMemory:
     def _rows(self, stretch: Stretch) -> slice:
         cells, first = self.cells(stretch), self.first_cell[stretch.rank]
         return slice(cells.start - first, cells.stop - first)
-
-
-Slot = tuple[int, int, int]
-"""(rank, half of its scratch, piece)."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,8 @@ from chorale.synth.programs.program import Buffer, Message
 TARGET = "mscclpp-json"
 Kind = Literal["memory", "port", "switch"]
 """Kinds of channels: direct access to a peer's memory, a proxy on the host, or a switch that adds and multicasts."""
+VECTOR_BYTES = (8, 16)
+"""Numbers of bytes that a thread of Chorale's kernel can read or write at once; the last is the default."""
 
 
 class Action(StrEnum):
@@ -176,10 +178,6 @@ class RankPlan:
 
     def peers_of(self, kind: Kind) -> tuple[int, ...]:
         return self.port_peers if kind == "port" else self.peers
-
-
-VECTOR_BYTES = (8, 16)
-"""Numbers of bytes that a thread of Chorale's kernel can read or write at once; the last is the default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ MAX_CLOCK_ENTRIES = 2**29
 """Maximum total number of entries in all clocks. An entry has 16 bits, or 32 in long plans."""
 STALE = 2**62
 """Identity of a chunk with data from an earlier call."""
+_MAX_NAMED = 5
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
@@ -282,9 +283,6 @@ class PlanRun:
             return None
         steps = self._steps[other.component]
         return *self._blocks[other.component], steps[(other.time - 1) % len(steps)].number
-
-
-_MAX_NAMED = 5
 
 
 def packet_writer(plan: ExecutionPlan, rank: int, piece: int) -> int | None:

@@ -48,6 +48,8 @@ from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op, P
 
 RESERVED_OPERATIONS = 14
 """Number of operations reserved for the beginning and end of a segment."""
+_LATEST: list[tuple[Program, ExecutionPlan]] = []
+"""Caches the latest translation, because lowering needs the plan twice: to check the limits and to write it."""
 
 
 def plan_of(program: Program) -> ExecutionPlan:
@@ -87,10 +89,6 @@ def plan_of(program: Program) -> ExecutionPlan:
     plan = ExecutionPlan(program.name, program.collective, program.in_place, bodies, *sizes, program.origin, settings)
     _LATEST[:] = [(program, plan)]
     return plan
-
-
-_LATEST: list[tuple[Program, ExecutionPlan]] = []
-"""Caches the latest translation, because lowering needs the plan twice: to check the limits and to write it."""
 
 
 class _Segment:

@@ -37,6 +37,8 @@ from chorale.synth.programs.rounds import Connection, Order, ends_of_block, exec
 
 VectorClock = NDArray[np.signedinteger[Any]]
 """int[blocks of all ranks]: for each block, how many of its instructions are known to be done."""
+Cuts = Mapping[tuple[int, int], Sequence[int]]
+"""For each (rank, block of the program) that is cut, the first instruction of each of its segments."""
 
 
 class MessageOrder(NamedTuple):
@@ -268,10 +270,6 @@ def _placed(
         connection = ends_of_block(send[0], block)[1]
         found.append(Delivery(connection, send, pairs[send], carrier, places[pairs[send]], source, staging))
     return Deliveries({each.send: each for each in found}, {each.receive: each for each in found}, tuple(free))
-
-
-Cuts = Mapping[tuple[int, int], Sequence[int]]
-"""For each (rank, block of the program) that is cut, the first instruction of each of its segments."""
 
 
 class Lane(NamedTuple):

@@ -21,6 +21,7 @@ from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fi
 from chorale.synth.topology.topology import Topology
 
 BASE_FILES = ("special.json", "cayley.json", "searched.json")
+_MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,6 @@ def base_entry(name: str) -> BaseEntry:
     if name not in entries:
         raise unknown_name("base", name, entries, f"choose from {', '.join(list(entries)[:8])}, …")
     return entries[name]
-
-
-_MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
 
 
 def plan_base(call: FamilyCall) -> TopologyPlan:

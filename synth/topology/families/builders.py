@@ -14,6 +14,9 @@ from chorale.synth.topology.topology import MAX_NODES, Links, Rates, SwitchAbili
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
 """(sources, targets): entry i of each array is one end of link i."""
+NodeGrid = NDArray[np.int64]
+"""Node indices arranged in a grid, for example int64[boxes, GPUs per box]."""
+MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
 def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: Iterable[NodeColumn] = ()) -> Topology:
@@ -28,10 +31,6 @@ def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: 
 
 def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
     return [(src, dst), (dst, src)]
-
-
-NodeGrid = NDArray[np.int64]
-"""Node indices arranged in a grid, for example int64[boxes, GPUs per box]."""
 
 
 class FabricBuilder:
@@ -105,9 +104,6 @@ def grid_ids(*sizes: int) -> list[str]:
 def switch_ids(kind: str, *sizes: int) -> list[str]:
     """Return the ids of switches of one kind at all grid positions in order, such as nic:0.0, nic:0.1."""
     return [f"{kind}:{suffix}" for suffix in grid_ids(*sizes)]
-
-
-MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
 def grid_sizes(call: FamilyCall) -> list[int]:

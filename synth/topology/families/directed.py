@@ -11,6 +11,8 @@ from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fi
 from chorale.synth.topology.topology import MAX_NODES, Topology
 
 Elements = NDArray[np.int64]
+_MAX_LETTERS = MAX_NODES.bit_length() - 1
+_SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,6 @@ class SemidirectProduct:
         rest, c = np.divmod(elements, self.l)
         a, b = np.divmod(rest, self.k)
         return a, b, c
-
-
-_MAX_LETTERS = MAX_NODES.bit_length() - 1
 
 
 def plan_kautz(call: FamilyCall) -> TopologyPlan:
@@ -136,9 +135,6 @@ def plan_debruijn(call: FamilyCall) -> TopologyPlan:
 
 def _codes(words: NDArray[np.int64], base: int) -> NDArray[np.int64]:
     return words @ base ** np.arange(words.shape[1])[::-1]
-
-
-_SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 
 
 def plan_cayley(call: FamilyCall) -> TopologyPlan:

@@ -15,6 +15,10 @@ from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fi
 from chorale.synth.topology.topology import NVSWITCH, SwitchAbility, Topology
 
 _SWITCH_SYNTAX = "switch:m,bw"
+_LINK = Fraction(25)
+_CLOS_SYNTAX = "railclos:boxes,gpus,nic,spines"
+_H100_NVSWITCH = Fraction(450)
+_NDR_NIC = Fraction(50)
 
 
 def plan_switch(call: FamilyCall) -> TopologyPlan:
@@ -37,9 +41,6 @@ def plan_switch(call: FamilyCall) -> TopologyPlan:
         return fabric.topology()
 
     return TopologyPlan(str(call), m + 1, 2 * m, build)
-
-
-_LINK = Fraction(25)
 
 
 def plan_fattree(call: FamilyCall) -> TopologyPlan:
@@ -111,11 +112,6 @@ def plan_dragonfly(call: FamilyCall) -> TopologyPlan:
         return fabric.topology()
 
     return TopologyPlan(str(call), routers * (1 + p), routers * (2 * p + a - 1 + h), build)
-
-
-_CLOS_SYNTAX = "railclos:boxes,gpus,nic,spines"
-_H100_NVSWITCH = Fraction(450)
-_NDR_NIC = Fraction(50)
 
 
 @dataclass(frozen=True, slots=True)

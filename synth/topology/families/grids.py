@@ -16,6 +16,9 @@ from chorale.synth.topology.families.builders import (
 from chorale.synth.topology.registry import Family, FamilyCall, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import Links, Topology
 
+_TWISTED_SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
+_HXMESH_SYNTAX = "hxmesh:b,XxY"
+
 
 def plan_ring(call: FamilyCall) -> TopologyPlan:
     """Bidirectional ring: links i to i + 1 and i - 1 modulo m.
@@ -219,9 +222,6 @@ def plan_hypercube(call: FamilyCall) -> TopologyPlan:
     return TopologyPlan(str(call), 2**n, n * 2**n, build)
 
 
-_TWISTED_SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
-
-
 def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
     """Torus in which links that wrap around one dimension also move along another.
 
@@ -350,9 +350,6 @@ def _plan_complete(call: FamilyCall, sizes: list[int]) -> TopologyPlan:
         return unit_topology(str(call), nodes, arcs, turns)
 
     return TopologyPlan(str(call), nodes, nodes * sum(size - 1 for size in sizes), build)
-
-
-_HXMESH_SYNTAX = "hxmesh:b,XxY"
 
 
 def plan_hxmesh(call: FamilyCall) -> TopologyPlan:

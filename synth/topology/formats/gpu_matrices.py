@@ -56,6 +56,7 @@ _TABLES = (
     ("other", re.compile(r"\b(?:access|coher\w+|atomics|dma|bi-directional|numa nodes?)\b.*(?:table|=)", re.I)),
 )  # fmt: skip
 _AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)", re.IGNORECASE)
+_AMD_CSV = re.compile(r"^(?:[\w ]+,)*link_type_gpu_\d+.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +465,6 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
         document if isinstance(document, list) else next((v for v in document.values() if isinstance(v, list)), [])
     )
     return _amd_links([entry for entry in entries if isinstance(entry, dict)])
-
-
-_AMD_CSV = re.compile(r"^(?:[\w ]+,)*link_type_gpu_\d+.*$", re.MULTILINE)
 
 
 def _amd_links(gpus: Sequence[Mapping[str, Any]]) -> tuple[dict[str, dict[Pair, str]], int]:

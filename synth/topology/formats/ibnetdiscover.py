@@ -46,6 +46,9 @@ _NO_RANK = re.compile(
     r"|gpfs|nas|nfs|admin|bastion|bcm|dhcp|monitor\w*)(?:node|server|srv|host)?(?![a-z])",
     re.IGNORECASE,
 )
+_MAX_HOSTS = 2**20
+_NAME, _RANGE = "[A-Za-z0-9_.-]{0,255}", r"[0-9]{1,9}(?:-[0-9]{1,9})?"
+_HOSTS = re.compile(rf"({_NAME})(?:\[({_RANGE}(?:,{_RANGE})*)\])?({_NAME})(?:,|\Z)")
 
 
 def is_ibnetdiscover(text: str) -> bool:
@@ -241,11 +244,6 @@ def read_fabric(text: str) -> InfiniBand:
     if not ordered:
         ordered, left_out = left_out, {}
     return InfiniBand(ordered, switches, pairs, left_out)
-
-
-_MAX_HOSTS = 2**20
-_NAME, _RANGE = "[A-Za-z0-9_.-]{0,255}", r"[0-9]{1,9}(?:-[0-9]{1,9})?"
-_HOSTS = re.compile(rf"({_NAME})(?:\[({_RANGE}(?:,{_RANGE})*)\])?({_NAME})(?:,|\Z)")
 
 
 def expanded_names(text: str) -> list[str]:

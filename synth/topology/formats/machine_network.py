@@ -20,6 +20,8 @@ from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.topology import NVSWITCH, Assumption, Provenance, SwitchAbility, Topology
 
 WireKind = Literal["gpu", "nvswitch", "cpu"]
+Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
+"""(node that a NIC is linked to, lowest rate on the way there, named links on the way)."""
 
 
 class Wire(NamedTuple):
@@ -400,10 +402,6 @@ class _Boxes:
                 self.wire(grid, outer, narrow)
             for name, rates in leads_to.items():
                 self.wire(outer, nets[name], narrow if narrow is not None and outer is grid else _sum(rates))
-
-
-Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
-"""(node that a NIC is linked to, lowest rate on the way there, named links on the way)."""
 
 
 class _Reached(NamedTuple):

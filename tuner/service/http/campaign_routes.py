@@ -23,6 +23,7 @@ from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial
 Name = Annotated[str, Path(pattern=CAMPAIGN_NAME, description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
 FileKind = Literal["schedule", "program"]
+campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
 
 class CampaignBody(Strict):
@@ -46,9 +47,6 @@ class CampaignBody(Strict):
     def document(self) -> dict[str, Any]:
         """Return the keys and values of the campaign. Raises InvalidInput unless the text is a YAML mapping."""
         return parsed_document(self.yaml) if self.campaign is None else self.campaign  # type: ignore[arg-type]
-
-
-campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
 
 @campaign_router.post("", status_code=202, summary="Launch a campaign")

@@ -32,6 +32,10 @@ LOOK_S = 0.001
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
+TopicNames = Annotated[
+    list[str],
+    Query(max_length=MAX_TOPICS, description="Some of `health`, `jobs`, `campaigns`, `job/ID`, `campaign/NAME`."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +102,6 @@ class EventStreams:
         finally:
             self._open[owner] -= 1
             self._topics[owner] -= len(topics)
-
-
-TopicNames = Annotated[
-    list[str],
-    Query(max_length=MAX_TOPICS, description="Some of `health`, `jobs`, `campaigns`, `job/ID`, `campaign/NAME`."),
-]
 
 
 @event_router.get("", response_class=EventSourceResponse, summary="Changes as server-sent events")

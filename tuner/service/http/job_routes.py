@@ -61,6 +61,7 @@ JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of a job.
 ListLimit = Annotated[int, Query(ge=1, le=1000)]
 
 job_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+topology_router = APIRouter(prefix="/v1", tags=["networks"])
 
 
 @job_router.get("", summary="List the caller's jobs, newest first")
@@ -122,9 +123,6 @@ def picture(
 ) -> dict[str, Any]:
     """Return the data for drawing the schedule of a synthesis."""
     return scheduler.planning.call(caller.name, schedule_view, scheduler.store.schedule(key), root)
-
-
-topology_router = APIRouter(prefix="/v1", tags=["networks"])
 
 
 class NetworkBody(Strict):

@@ -26,6 +26,7 @@ _READ_ONLY_ROUTES = ("/v1/topologies", "/v1/campaigns/checks")
 WITH_BODY = ("POST", "PUT", "PATCH")
 _REFUSAL_HEADERS = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -211,9 +212,6 @@ class _PrivateFile(RotatingFileHandler):
 
     def write(self, line: dict[str, Any]) -> None:
         self.handle(logging.LogRecord("audit", logging.INFO, "", 0, json.dumps(line), None, None))
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(CollectorRegistry):
