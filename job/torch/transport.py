@@ -66,7 +66,7 @@ class EngineTransport(GroupEngine):
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. Raises EngineError if the run fails."""
+        """Run the program of `entry`, see `Transport.run`. Raises EngineError if the run fails."""
         assert entry.program is not None
         memory = source.data_ptr(), target.data_ptr(), max(source.numel(), target.numel())
         program = self.programs[entry.program]
@@ -93,8 +93,8 @@ class DeviceTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. Raises RuntimeError with the blocked steps if an earlier kernel timed out, and InvalidInput if
-        a call is captured in a CUDA graph without an earlier identical call."""
+        """Enqueue the plan of `entry`, see `Transport.run`. Raises RuntimeError with the blocked steps if an earlier
+        kernel timed out, and InvalidInput if a call is captured in a CUDA graph without an earlier identical call."""
         digest = str(entry.program)
         self._require_whole()
         ready = not is_captured(source.device) or self._plans.is_ready(digest, source, target, operation)
@@ -252,7 +252,7 @@ class BatchedTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. Raises torch's errors about messages that arrive late or never.
+        """Run the program of `entry`, see `Transport.run`. Raises torch's errors about messages that are late or lost.
 
         On an accelerator, the stream waits for messages, not the thread. A time-out would make the thread wait in every
         round and cannot be captured in a CUDA graph, so the backend's own watchdog ends runs that hang.

@@ -33,7 +33,7 @@ class ClockSample:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Remote clock minus local clock in seconds. `error_s` bounds the error when the local clock shows `at_s`."""
+    """The difference of two clocks, remote minus local, in seconds; `error_s` bounds its error at local time `at_s`."""
 
     offset_s: float
     error_s: float

@@ -1,4 +1,4 @@
-"""Base classes of all commands: they add help, `--json`, and one error for all missing arguments."""
+"""Defines base classes of all commands, which add help, `--json`, and one error for all missing arguments."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Commands `chorale auto` (a fabric's limit, and what to run next) and `chorale demo` (a campaign in a minute)."""
+"""Defines `chorale auto` (a fabric's limit, and what to run next) and `demo` (a campaign in a minute)."""
 
 from dataclasses import replace
 from importlib.util import find_spec

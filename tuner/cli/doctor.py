@@ -1,4 +1,4 @@
-"""Command `chorale doctor`: check what works on this machine, what is missing, and how to install it."""
+"""Defines the command `chorale doctor`: check what works on this machine, what is missing, and how to install it."""
 
 import importlib.metadata
 import os

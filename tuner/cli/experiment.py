@@ -1,4 +1,4 @@
-"""Commands `chorale experiment` (compare results with published ones) and `chorale bench` (run our benchmarks)."""
+"""Defines `chorale experiment` (compare results with published ones) and `bench` (run our benchmarks)."""
 
 import importlib
 import json

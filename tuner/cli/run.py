@@ -1,4 +1,4 @@
-"""Commands `chorale run` (execute, check and time a program) and `chorale judge` (assess measured times)."""
+"""Defines `chorale run` (execute, check and time a program) and `judge` (assess measured times)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Commands `chorale serve` (the HTTP service with its web page) and `chorale token` (tokens for calling it)."""
+"""Defines `chorale serve` (the HTTP service with its web page) and `token` (tokens for calling it)."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Commands `chorale show` and `chorale compare`: how schedules and programs load a network, alone or side by side.
+"""Defines `chorale show` and `chorale compare`: how schedules and programs load a network, alone or side by side.
 
 Also `chorale simulate`, `training` and `record-training`: predicted durations of collectives and of training.
 """

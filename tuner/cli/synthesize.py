@@ -1,4 +1,4 @@
-"""Commands `chorale synth` (design schedules), `bound` (lower bounds) and `failures` (schedules for failures)."""
+"""Defines `chorale synth` (design schedules), `bound` (lower bounds) and `failures` (schedules for failures)."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Commands `chorale table …`: write, show, check, merge, compare and export the tuning tables of jobs."""
+"""Defines the commands `chorale table …`: write, show, check, merge, compare and export the tuning tables of jobs."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Commands `chorale topology …`: list the families, show a network or NCCL's channels, import a network from a file.
+"""Defines `chorale topology`: list the families, show a network or NCCL's channels, import a network from a file.
 
 Also `chorale find`: the best topologies for a number of nodes and a degree.
 """

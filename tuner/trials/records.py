@@ -36,7 +36,7 @@ MIN_SPEEDUP = 1.02
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point in the search space. The method or the runtime chooses parameters that are None.
+    """A point in the search space: a method and its parameters. The method or the runtime chooses those that are None.
 
     depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
