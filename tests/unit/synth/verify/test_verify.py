@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from chorale.synth.collective import (
     ALLGATHER,
     ALLREDUCE,
-    ALLTOALL,
     REDUCE_SCATTER,
     Collective,
     CollectiveName,
@@ -163,7 +162,7 @@ def test_broadcast_and_alltoall_have_their_own_terms():
         broadcast = parse_collective("broadcast", root)
         assert accepted(schedule_of(topology, broadcast, "stepped", 1, from_root)) == (root == 0)
     pairs = [(0, route, link.src * 3 + link.dst, 0, 1, 0) for route, link in links]
-    alltoall = schedule_of(topology, ALLTOALL, "stepped", 1, pairs)
+    alltoall = schedule_of(topology, parse_collective("alltoall"), "stepped", 1, pairs)
     assert accepted(alltoall)
     assert not accepted(drop(alltoall, 0))
 
