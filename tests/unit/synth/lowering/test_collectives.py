@@ -1,23 +1,28 @@
-"""Every collective and kind of schedule becomes a right program, fused or not, on few blocks or many."""
+"""Every collective and kind of schedule becomes a right program, fused or not, on few blocks or many; golden texts."""
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.experiments.framework.experiment import synthesized
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.closed_forms import double_binary_tree
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings, library_call_text
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import lift, read_checked
-from chorale.synth.targets.registry import target_named
+from chorale.synth.targets.lift import lift, lift_code, read_checked
+from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.registry import TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -33,8 +38,7 @@ from tests.unit.synth.lowering.programs import (
     verified,
 )
 
-ROOTED = [Collective(CollectiveName.BROADCAST, 2), Collective(CollectiveName.REDUCE, 1)]
-PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
+ROOTED, FROM_1 = (parse_collective("broadcast", 2), parse_collective("reduce", 1)), parse_collective("broadcast", 1)
 
 
 def double_tree(spec: str, collective: Collective, chunks: int | None = None) -> VerifiedSchedule:
@@ -93,11 +97,6 @@ def test_programs_are_right_after_a_journey_through_their_text(schedule, target,
         assert {"rcs", "rrs"} & set(ops(program))
 
 
-def test_an_alltoall_of_msccl_must_be_out_of_place():
-    with pytest.raises(InvalidInput, match=r"must be out of place.*--outofplace"):
-        lower(verify(alltoall_schedule(parse_topology("ring:4"))), LoweringOptions("msccl-xml"))
-
-
 def test_a_rank_sends_by_depth():
     program = lower(trees("ring:6", ALLGATHER), LoweringOptions("oneccl-xml"))
     for rank, body in enumerate(program.ranks):
@@ -110,7 +109,7 @@ def test_a_rank_sends_by_depth():
             assert distances == sorted(distances)
 
 
-@PLACES
+@pytest.mark.parametrize("in_place", [True, False])
 def test_only_the_root_of_a_reduce_writes_its_buffers(in_place):
     program = lower(double_tree("dbt:6", ROOTED[1]), LoweringOptions("oneccl-xml", in_place=in_place))
     for rank, _, _, item in instructions(program):
@@ -120,10 +119,12 @@ def test_only_the_root_of_a_reduce_writes_its_buffers(in_place):
 
 
 def test_alltoall_in_place_takes_scratch_only_for_what_comes_too_early():
-    at_once = lower(verify(alltoall_schedule(parse_topology("ring:4"))), LoweringOptions("oneccl-xml"))
+    at_once = lower(alltoall("ring:4"), LoweringOptions("oneccl-xml"))
     assert {rank.scratch_chunks for rank in at_once.ranks} == {0}
     late = lower(hopping_alltoall("complete:4", wait=1), LoweringOptions("oneccl-xml"))
     assert {rank.scratch_chunks for rank in late.ranks} == {0}  # a pair starts together, whenever that is
+    with pytest.raises(InvalidInput, match=r"must be out of place.*--outofplace"):
+        lower(alltoall("ring:4"), LoweringOptions("msccl-xml"))
 
 
 def ops(made: Program) -> Counter[str]:
@@ -177,8 +178,9 @@ def test_fused_steps(spec, method, collective, in_place):
 def test_programs_on_random_networks(topology, collective, method, in_place, channels, protocol, fuse, is_small):
     most = 2 * topology.compute_count if is_small and channels == (1, 1) else None
     options = LoweringOptions("oneccl-xml", *channels, protocol, in_place, sm_count=most, fuse=fuse)
-    program = lower(synthesized(method, topology, collective, chunks=2), options)
-    is_right(program, depth=2 if protocol == "Simple" else 8)
+    is_right(
+        lower(synthesized(method, topology, collective, chunks=2), options), depth=2 if protocol == "Simple" else 8
+    )
 
 
 def test_what_would_hang_is_not_fused():
@@ -191,7 +193,7 @@ def test_what_would_hang_is_not_fused():
     is_right(quick, depth=8)
 
 
-@PLACES
+@pytest.mark.parametrize("in_place", [True, False])
 def test_exchanges_hand_on_to_the_next_partner(in_place):
     made = lower(exchange_schedule(3), LoweringOptions("oneccl-xml", in_place=in_place, fuse=True))
     # Out of place, the first step moves longer pieces than the second, which exchanges what it overwrites.
@@ -268,12 +270,45 @@ def test_connections_take_channels_by_what_they_carry():
 
 
 def test_groups_of_more_blocks_than_run_at_once_are_refused():
-    assert check_program(plan_of(lower(verified("hypercube:2", "allgather"), group_options(12)))) == []
-    with pytest.raises(
-        InvalidInput, match=r"must run at once: \d+ is above the limit 5.*use smaller block groups than 3"
-    ):
-        lower(verified("hypercube:2", "allgather"), group_options(5))
+    schedule, options = (
+        verified("hypercube:2", "allgather"),
+        LoweringOptions("mscclpp-json", block_group=3, sm_count=12),
+    )
+    assert check_program(plan_of(lower(schedule, options))) == []
+    rule = r"must run at once: \d+ is above the limit 5.*use smaller block groups than 3"
+    with pytest.raises(InvalidInput, match=rule):
+        lower(schedule, replace(options, sm_count=5))
 
 
-def group_options(sm_count: int) -> LoweringOptions:
-    return LoweringOptions("mscclpp-json", block_group=3, sm_count=sm_count)
+GOLDEN = Path(__file__).parents[3] / "golden"
+
+
+@pytest.mark.parametrize(
+    ("file", "schedule", "options"),
+    [
+        ("msccl-xml-complete2-allreduce-inplace", verified("complete:2", "allreduce"), {}),
+        ("msccl-xml-ring3-allgather-outofplace", verified("ring:3", "allgather"), {"in_place": False}),
+        ("oneccl-xml-complete2-allreduce-inplace", verified("complete:2", "allreduce"), {}),
+        ("oneccl-xml-ring3-reduce_scatter-outofplace", verified("ring:3", "reduce_scatter"), {"in_place": False}),
+        ("msccl-xml-ring3-broadcast-outofplace", double_tree("ring:3", FROM_1), {"in_place": False}),
+        ("msccl-executor-xml-ring4-allreduce-fused", verified("ring:4", "allreduce", "ring"), {"fuse": True}),
+        ("oneccl-xml-complete3-alltoall-inplace", alltoall("complete:3"), {"sm_count": 2}),
+    ],
+    ids=str,
+)
+def test_the_text_is_as_recorded(file, schedule, options):
+    """Byte for byte. Regenerate a file only for a wanted change of the dialect."""
+    target = file[: file.index("-xml") + 4]
+    program = lower(schedule, LoweringOptions(target, **options))
+    assert check_program(program) == []
+    assert target_named(target).emit(program) == (GOLDEN / f"{file}.xml").read_bytes().decode()
+
+
+def test_code_of_every_target_and_of_libraries_is_lifted_and_written_again():
+    files = [*GOLDEN.glob("*-*.*ml"), *GOLDEN.glob("*.json")]
+    for path, program in zip(files, lifted := [lift_code(path.read_bytes()) for path in files], strict=True):
+        is_plan = isinstance(program, ExecutionPlan)
+        assert (plan_text(program) if is_plan else target_named(program.target).emit(program)) == path.read_text()
+    assert {program.target for program in lifted} == {*TARGETS}
+    call = LibraryCall(FROM_1, 4, True, LibrarySettings(algorithm="ring"))
+    assert lift_code(library_call_text(call).encode()) == call

@@ -1,17 +1,19 @@
-"""All-to-all rates against the whole linear program, closed forms and published numbers; flows by prices."""
+"""All-to-all rates against the whole program and closed forms; flows by prices, whole ones, and their schedules."""
 
 from dataclasses import replace
 from fractions import Fraction
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.certificate import check_alltoall_certificate, check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLTOALL
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.identity import common_denominator
 from chorale.synth.methods.alltoall import alltoall
 from chorale.synth.methods.alltoall.alltoall import (
     METHODS,
@@ -21,10 +23,16 @@ from chorale.synth.methods.alltoall.alltoall import (
     factors_of,
     parse_method,
 )
+from chorale.synth.methods.alltoall.balance import Router, fine_units
 from chorale.synth.methods.alltoall.linear_program import Commodities, Reduction, commodities_of, reduced_problem
 from chorale.synth.methods.alltoall.price_descent import Floats, PricedFlows, priced_solution
+from chorale.synth.methods.alltoall.rate import PRICE_UNITS, distance_bound, integer_prices
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Link, Links, Topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
+from tests.links import both, network
 from tests.properties import random_cases
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.strategies import MIXED, networks, regular_topologies, strongly_connected_topologies
@@ -196,19 +204,17 @@ def test_refusals():
 
 
 def test_symmetries_are_used_as_far_as_they_hold():
-    turn = (np.array([1, 2, 0], dtype=np.int32),)
+    def problem_of(rows, symmetry):
+        return commodities_of(replace(network(3, 0, rows), automorphisms=(np.array(symmetry, dtype=np.int32),)))
+
     # Orbits of parallel links of different bandwidth stay apart.
-    links = [Link(u, (u + 1) % 3, Fraction(bandwidth)) for u in range(3) for bandwidth in (1, 2)]
-    problem = commodities_of(Topology("test", ("0", "1", "2"), 3, Links.build(links), automorphisms=turn))
+    problem = problem_of([(u, (u + 1) % 3, width) for u in range(3) for width in (1, 2)], [1, 2, 0])
     assert (problem.sources.tolist(), problem.class_size.tolist()) == ([0], [3, 3])
     assert sorted(problem.class_capacity.tolist()) == [1, 2]
     # A false symmetry is not used.
-    links = [Link(0, 1), Link(1, 2), Link(2, 0), Link(0, 2)]
-    problem = commodities_of(Topology("test", ("0", "1", "2"), 3, Links.build(links), automorphisms=turn))
-    assert len(problem.sources) == 3
+    assert len(problem_of([(0, 1, 1), (1, 2, 1), (2, 0, 1), (0, 2, 1)], [1, 2, 0]).sources) == 3
     # A path of three nodes, mirrored: the ends are alike, the middle is not.
-    links, mirror = [Link(0, 1), Link(1, 0), Link(1, 2), Link(2, 1)], (np.array([2, 1, 0], dtype=np.int32),)
-    problem = commodities_of(Topology("test", ("0", "1", "2"), 3, Links.build(links), automorphisms=mirror))
+    problem = problem_of(both((0, 1, 1), (1, 2, 1)), [2, 1, 0])
     assert (problem.sources.tolist(), problem.weights.tolist()) == ([0, 1], [2, 1])
     assert problem.class_size.tolist() == [2, 2]
 
@@ -246,9 +252,8 @@ def test_whole_flows_load_links_as_the_flows_do_and_bring_all(topology, seed):
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1), (3, 2, 1, 0)])
 def test_all_arrives_where_prices_are_lost_in_the_distances(order):
-    ends = [(order[index], order[(index + 1) % 4]) for index in range(4)]
-    links = Links.build(Link(*one, Fraction(bandwidth)) for bandwidth, one in enumerate(ends, 1))
-    problem = commodities_of(Topology("ring", tuple("abcd"), 4, links), symmetric=False)
+    rows = [(order[index], order[(index + 1) % 4], index + 1) for index in range(4)]
+    problem = commodities_of(network(4, 0, rows), symmetric=False)
     prices = np.where(problem.class_capacity % 2 == 1, 1.0, 1e-17)
     flows = PricedFlows(problem, prices, 0.2)
     assert_all_arrives(problem, flows.of_sources())
@@ -278,3 +283,137 @@ def test_too_many_flows_are_refused_by_methods_that_store_them(monkeypatch):
     monkeypatch.setattr(alltoall, "MAX_FLOWS", 100)
     with pytest.raises(InvalidInput, match="a method that stores flows"):
         alltoall_rate(parse_topology("genkautz:4,24"), method="lp")
+
+
+@given(
+    strongly_connected_topologies(2, 7, switches=2), st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3, 10, 720720])
+)
+def test_random_flows_become_whole_ones_that_deliver(topology, seed, units):
+    problem, noise = commodities_of(topology), np.random.default_rng(seed)
+    flows = noise.exponential(size=(len(problem.sources), problem.link_count))
+    router = Router(problem, units)
+    whole = router.route(np.where(noise.random(flows.shape) < 0.3, 0.0, flows), slice(None))
+    assert whole.min() >= 0
+    assert_all_arrives(problem, whole / units)
+    for used in whole > 0:
+        graph = nx.DiGraph(zip(problem.src[used].tolist(), problem.dst[used].tolist(), strict=True))
+        assert nx.is_directed_acyclic_graph(graph)
+    assert np.array_equal(router.loads, whole.sum(axis=0))
+    slowest = max(
+        Fraction(int(load)) / link.bandwidth
+        for load, link in zip(whole.sum(axis=0), (topology.links[int(i)] for i in problem.link_ids), strict=True)
+    )
+    assert router.rate() == units / slowest
+
+
+@given(networks(2, 7), st.integers(0, 2**32 - 1))
+def test_the_bound_by_prices_is_a_quotient_of_distances(topology, seed):
+    """Where nobody has to pay, prices bound nothing."""
+    problem, draw = commodities_of(topology), np.random.default_rng(seed)
+    prices = draw.integers(0, 20, problem.link_count) * (draw.random(problem.link_count) < draw.random())
+    prices[0] += 1
+    graph = nx.DiGraph()
+    for src, dst, price in zip(problem.src.tolist(), problem.dst.tolist(), prices.tolist(), strict=True):
+        graph.add_edge(src, dst, weight=min(price, graph.get_edge_data(src, dst, {"weight": price})["weight"]))
+    paid = sum(sum(lengths.values()) for _, lengths in nx.all_pairs_dijkstra_path_length(graph))
+    earned = sum(
+        int(price) * topology.links[int(i)].bandwidth for price, i in zip(prices, problem.link_ids, strict=True)
+    )
+    assert distance_bound(problem, prices) == (earned / paid if paid else None)
+
+
+@pytest.mark.parametrize(
+    ("prices", "whole"),
+    [
+        ([0.5, 0.25, 0.0], [PRICE_UNITS, PRICE_UNITS // 2, 0]),
+        ([1.0, 1 / 3, -1e-9], [PRICE_UNITS, PRICE_UNITS // 3, 0]),
+        ([0.0, 0.0], [1, 1]),
+        ([1.0, 18 / 19], [PRICE_UNITS // 19 * 19, PRICE_UNITS // 19 * 18]),
+    ],
+)
+def test_prices_become_whole_numbers_of_the_same_ratios(prices, whole):
+    assert integer_prices(np.array(prices)).tolist() == whole
+
+
+def test_common_denominators_are_found_up_to_a_limit():
+    assert common_denominator(np.array([0.25, 5 / 6, 49 / 11, 7]), 10**6) % 132 == 0
+    assert common_denominator(np.array([2**0.5]), 10**6) == 1
+    assert common_denominator(np.array([1 / 997, 1 / 991]), 1000) == 1
+    assert fine_units(100, 1) == fine_units(100, 48) == 720720
+    assert fine_units(100, 19) % 19 == 0
+    assert fine_units(100, 10**6) == 10**6
+
+
+def test_a_node_without_any_flow_still_gets_its_share():
+    problem = commodities_of(network(3, 0, [(0, 1, 1), (1, 2, 1), (2, 0, 1)]))
+    whole = Router(problem, 5).route(np.zeros((3, 3)), slice(None))
+    assert sorted(whole.sum(axis=1).tolist()) == [15, 15, 15]
+
+
+def gap_of(schedule: Schedule) -> Fraction:
+    """Return how much longer the schedule takes than the certificate says is needed."""
+    upper = check_alltoall_certificate(schedule.topology, schedule.certificate)
+    return verify(schedule).cost.time_per_byte * schedule.topology.compute_count * upper - 1
+
+
+@given(networks(2, 7))
+@random_cases(30)
+def test_schedules_verify_and_come_close_to_the_rate(topology):
+    schedule = alltoall_schedule(topology)
+    best = full_alltoall_rate(topology)
+    reached = 1 / (verify(schedule).cost.time_per_byte * topology.compute_count)
+    assert float(reached) <= best * (1 + 1e-7)
+    assert float(check_alltoall_certificate(topology, schedule.certificate)) >= best * (1 - 1e-7)
+    assert 0 <= gap_of(schedule) < 0.12  # at most 64 chunks by default; see the next test
+
+
+def test_chunks_left_over_go_where_they_take_the_least_time():
+    forth, back = ("25/4", 5, *[1] * 8), ("25/4", "25/4", "25/4", 1)
+    topology = network(2, 0, [*((0, 1, width) for width in forth), *((1, 0, width) for width in back)])
+    schedule = alltoall_schedule(topology, 64)
+    # 22 and 18 chunks on the wide links, 3 on each other one: no way of sharing 64 takes less than 18 / 5.
+    slowest = Fraction(18, 5) / 64
+    assert verify(schedule).cost.time_per_byte * topology.compute_count == slowest
+    assert gap_of(alltoall_schedule(topology)) < 0.03
+
+
+@pytest.mark.parametrize(("spec", "hops"), [("ring:5", 2), ("torus:4x4", 4), ("complete:5", 1), ("uniring:2,4", 3)])
+def test_simple_networks_get_optimal_schedules_over_shortest_paths(spec, hops):
+    schedule = alltoall_schedule(parse_topology(spec))
+    assert gap_of(schedule) == 0
+    assert schedule.steps == hops
+    verified = verify(schedule)
+    assert verified.cost.time_per_byte * alltoall_rate(schedule.topology).rate * schedule.topology.compute_count == 1
+    assert verified.link_loads.duplicate_deliveries == 0
+
+
+def test_prices_make_schedules_too():
+    schedule = alltoall_schedule(parse_topology("genkautz:3,20"), 64, Fraction(1, 50), "prices")
+    assert schedule.parameters == {"chunks": 64, "solver": "prices"}
+    assert 0 <= gap_of(schedule) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "bfb-steps"}, "bfb-steps"),
+        ({"prices": [1, 1]}, "one whole number >= 0 per link"),
+        ({"prices": [0.5] * 6}, "one whole number >= 0 per link"),
+        ({"prices": [0] * 6}, "do not prove 1"),
+        ({"prices": [1, 1, 1, 1, 1, 9]}, "do not prove 1"),
+        ({"rate_upper": "999/1000"}, "do not prove 999/1000"),
+        ({"rate_upper": None}, "a rate_upper that is no rational number"),
+    ],
+)
+def test_a_certificate_that_was_tampered_with(change, message):
+    schedule = alltoall_schedule(parse_topology("ring:3"))
+    assert check_alltoall_certificate(schedule.topology, schedule.certificate) == 1
+    with pytest.raises(CheckFailed, match=message):
+        check_alltoall_certificate(schedule.topology, {**schedule.certificate, **change})
+
+
+def test_schedules_that_are_too_large_are_refused():
+    with pytest.raises(InvalidInput, match=r"at most 512 ranks and 4194304 pairs.*, got 600 ranks, 1440000 pairs in"):
+        alltoall_schedule(parse_topology("torus:20x30"))
+    with pytest.raises(InvalidInput, match="chunks per shard must be 1 to 4096, got 0"):
+        require_schedule_size(parse_topology("ring:3"), 0)
