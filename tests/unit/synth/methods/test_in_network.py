@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
@@ -36,12 +37,8 @@ def network(ranks, switches, wires):
 
 
 def star(switches, up, down, ranks=4):
-    return [
-        wire
-        for rank in map(str, range(ranks))
-        for switch in switches
-        for wire in ((rank, switch, up), (switch, rank, down))
-    ]
+    pairs = list(product(map(str, range(ranks)), switches))
+    return [*((rank, switch, up) for rank, switch in pairs), *((switch, rank, down) for rank, switch in pairs)]
 
 
 @pytest.mark.parametrize(
@@ -83,10 +80,8 @@ def test_racks_are_within_a_thousandth_of_the_bound(spec, rate):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_fabrics(seed):
-    topology = random_able_fabric(seed)
-    verified = synthesized("in-network", topology, ALLREDUCE)
-    bound = in_network_bound(topology, ALLREDUCE)
-    assert verified.cost.time_per_byte >= bound.value
+    verified = synthesized("in-network", random_able_fabric(seed), ALLREDUCE)
+    bound = in_network_bound(verified.schedule.topology, ALLREDUCE)
     assert verified.cost.time_per_byte == bound.value, "the only known gaps of such fabrics are listed in the docs"
 
 
@@ -112,36 +107,24 @@ def test_fixed_k(k):
     verified = synthesized("in-network", "nvl72:2", ALLREDUCE, k=k)
     bound = in_network_bound(verified.schedule.topology, ALLREDUCE)
     assert bound.value <= verified.cost.time_per_byte <= Fraction(11, 10) * bound.value
-
-
-def test_networks_without_able_switches_are_refused():
     with pytest.raises(InvalidInput, match="multicast or add"):
         synthesized("in-network", "a100:2", ALLREDUCE)
 
 
+APART, BEHIND = {"a": ADDS, "m": COPIES}, {"p": None, "a": ADDS, "m": COPIES}
 DRAWN = {
     "wider down": (network(4, {"s": BOTH}, star("s", 10, 20)), "10", 2),
     "one slow link": (network(4, {"s": BOTH}, [*star("s", 10, 10, 3), ("3", "s", 5), ("s", "3", 10)]), "5", 2),
     "adder beside multicaster": (
-        network(4, {"a": ADDS, "m": COPIES}, [*star("am", 10, 10), ("a", "m", 10), ("m", "a", 10)]),
-        "15",
-        4,
+        network(4, APART, [*star("am", 10, 10), ("a", "m", 10), ("m", "a", 10)]), "15", 4,
     ),
     "adder, then multicaster, behind a switch": (
-        network(
-            4, {"p": None, "a": ADDS, "m": COPIES}, [*star("p", 10, 10), ("p", "a", 40), ("a", "m", 10), ("m", "p", 40)]
-        ),
-        "10",
-        1,
+        network(4, BEHIND, [*star("p", 10, 10), ("p", "a", 40), ("a", "m", 10), ("m", "p", 40)]), "10", 1,
     ),
     "up to one, down from another": (
-        network(
-            3, {"a": ADDS, "m": COPIES}, [(r, "a", 1) for r in "012"] + [("m", r, 1) for r in "012"] + [("a", "m", 1)]
-        ),
-        "1",
-        1,
+        network(3, APART, [*((r, "a", 1) for r in "012"), *(("m", r, 1) for r in "012"), ("a", "m", 1)]), "1", 1,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -180,19 +163,15 @@ def test_random_networks_reach_what_prices_prove(seed):
     topology = one_of_any_kind(seed)
     packing = pair_packing(topology, Fraction(10**6))
     least = check_pair_certificate(topology, packing.certificate)
-    pairs = pairs_of_packing(packing, None)
-    schedule = schedule_of_pairs(
-        topology, ALLREDUCE, pairs, method="in-network", parameters={}, certificate=packing.certificate
-    )
-    verified = verify(schedule)
+    pairs, close = pairs_of_packing(packing, None), 1 + Fraction(1, 10**5)
+    words = {"method": "in-network", "parameters": {}, "certificate": packing.certificate}
+    verified = verify(schedule_of_pairs(topology, ALLREDUCE, pairs, **words))
     assert verified.cost.time_per_byte == 1 / rate_of_pairs(topology, pairs)
-    assert least <= verified.cost.time_per_byte <= least * (1 + Fraction(1, 10**5))
+    assert least <= verified.cost.time_per_byte <= least * close
     bound = in_network_bound(topology, ALLREDUCE).value
-    assert bound <= least * (1 + Fraction(1, 10**5))
+    assert bound <= least * close
     best = synthesized("in-network", topology, ALLREDUCE)
-    assert best.cost.time_per_byte <= max(bound, min(least, reduce_scatter_allgather_time(topology))) * (
-        1 + Fraction(1, 10**5)
-    )
+    assert best.cost.time_per_byte <= max(bound, min(least, reduce_scatter_allgather_time(topology))) * close
     if best.schedule.certificate.get("kind") == PAIR_PRICES:
         check_pair_certificate(topology, best.schedule.certificate)
 
@@ -210,7 +189,7 @@ def test_prices_of_a_narrower_network_prove_nothing_of_this_one():
 @pytest.mark.parametrize(
     "change",
     [
-        {"time_per_byte": "1/16"},
+        {"time_per_byte": "1/14"},
         {"prices": [0] * 18},
         {"prices": [1] * 17},
         {"prices": [-1] * 18},
@@ -224,9 +203,7 @@ def test_wrong_certificates_are_refused(change):
     topology, _, _ = DRAWN["adder beside multicaster"]
     certificate = pair_packing(topology, Fraction(100)).certificate
     assert check_pair_certificate(topology, certificate) == Fraction(1, 15)
-    if change == {"time_per_byte": "1/16"}:
-        assert check_pair_certificate(topology, certificate | change) == Fraction(1, 16)
-        change = {"time_per_byte": "1/14"}
+    assert check_pair_certificate(topology, certificate | {"time_per_byte": "1/16"}) == Fraction(1, 16)
     with pytest.raises(CheckFailed):
         check_pair_certificate(topology, certificate | change)
 
@@ -236,14 +213,10 @@ def relabelled(spec):
     return promoted(topology, list(topology.abilities))
 
 
-@pytest.mark.parametrize("spec", ["able(fattree:8)", "able(without(fattree:6;node=3))"])
-def test_few_rounds_are_enough(monkeypatch, spec):
-    monkeypatch.setattr(undirected_split, "_MAX_ROUNDS", 25)
-    assert best_split(relabelled(spec)).rate == 25
-
-
 @pytest.mark.parametrize("rounds", [6, 12])
 def test_without_enough_rounds_the_split_still_carries_its_trees(monkeypatch, rounds):
+    monkeypatch.setattr(undirected_split, "_MAX_ROUNDS", 25)
+    assert best_split(relabelled("able(without(fattree:6;node=3))")).rate == 25
     monkeypatch.setattr(undirected_split, "_MAX_ROUNDS", rounds)
     network = relabelled("able(without(fattree:8;node=3))")
     split = best_split(network)
