@@ -1,6 +1,7 @@
 """Dumps of NCCL: what is read, passed over and refused, the networks of boxes, and the bandwidths of their parts."""
 
 import itertools
+import re
 from fractions import Fraction
 
 import pytest
@@ -41,10 +42,7 @@ def test_gpus_are_ranked_and_numbered_nics_kept():
     )
     machine = dumped(content)
     assert [gpu.bus for gpu in machine.gpus] == ["0000:02:00.0", "0000:03:00.0", "0000:01:00.0"]
-    assert [(nic.number, nic.speed and nic.speed.physical) for nic in machine.nics] == [
-        ("1", Fraction(5, 4)),
-        ("3", Fraction(5, 4)),
-    ]
+    assert [(nic.number, nic.speed and nic.speed.physical) for nic in machine.nics] == [("1", 5 / 4), ("3", 5 / 4)]
     assert not machine.positions_only
 
 
@@ -79,9 +77,8 @@ def test_unknown_speeds_count_as_eight_gigatransfers_on_sixteen_lanes():
 def test_bridges_of_one_address_are_several():
     """RCCL ships such a dump, topo_4p4h.xml, with a bridge for each of eight GPUs."""
     halves = [pci("0000:c5:00.0", gpu(f"0000:d{rank}:00.0", rank)) for rank in range(3)]
-    assert [host.name.partition(":")[2] for host in dumped(system(cpu(0, *halves))).hosts] == [
-        *("0", "0000:c5:00.0", "0000:c5:00.0_1", "0000:c5:00.0_2")
-    ]
+    names = [host.name.partition(":")[2] for host in dumped(system(cpu(0, *halves))).hosts]
+    assert names == ["0", "0000:c5:00.0", "0000:c5:00.0_1", "0000:c5:00.0_2"]
 
 
 def one(text: str) -> bytes:
@@ -109,9 +106,6 @@ def one(text: str) -> bytes:
          "link_width must be a number of lanes from 1 to 128, or 0, got 1000; correct the file"),
         (one(pci("0000:01:00.0", speed="17 GT/s")),
          "link_speed must be a speed of PCI Express, got '17 GT/s'; choose from 2.5, 5, 8, 16, 32, 64 GT/s"),
-        (one(nets((0, 10**12))),
-         "speed of <net> in a topology dump must be a whole number from -1000000000 to 1000000000, "
-         "got '1000000000000'; correct the file"),
         (b"<system>" + b"<cpu/>" * 9000 + b"</system>",
          "a topology dump must have at most 8192 elements, got 9001; dump one machine"),
         (b'<!DOCTYPE system [<!ENTITY x "y">]><system>&x;</system>',
@@ -121,9 +115,8 @@ def one(text: str) -> bytes:
     ],
 )  # fmt: skip
 def test_errors(content, error):
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput, match=f"^{re.escape(error)}$"):
         dumped(content)
-    assert str(caught.value) == error
 
 
 def wires(topology: Topology) -> dict[str, Fraction]:
@@ -165,15 +158,10 @@ OLD_XEON = 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="63"'
 
 
 def test_pci_switches_without_gpus_behind_nvlink():
-    speeds = {"speed": "8 GT/s", "width": "8"}
-    content = system(
-        cpu(
-            0,
-            pci("0000:01:00.0", gpu("0000:02:00.0", 0), gpu("0000:03:00.0", 1, width="8"), **speeds),
-            gpu("0000:04:00.0", 2),
-            about='arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"',
-        )
-    )
+    about = 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"'
+    gpus = gpu("0000:02:00.0", 0), gpu("0000:03:00.0", 1, width="8")
+    switch = pci("0000:01:00.0", *gpus, speed="8 GT/s", width="8")
+    content = system(cpu(0, switch, gpu("0000:04:00.0", 2), about=about))
     assert wires(from_bytes(content, "file:dump.xml")) == {
         "0.0 - pci:0.0000:01:00.0": 24,
         "0.1 - pci:0.0000:01:00.0": 12,
@@ -184,20 +172,10 @@ def test_pci_switches_without_gpus_behind_nvlink():
 
 def test_nics_go_to_the_nearest_gpu_and_are_shared_out():
     """Two NICs and two GPUs share a switch; a third NIC is below the other CPU, whose GPU is nearest."""
-    content = system(
-        cpu(
-            0,
-            pci(
-                "0000:01:00.0",
-                gpu("0000:02:00.0", 0, *to_nvswitches(12)),
-                gpu("0000:03:00.0", 1, *to_nvswitches(12)),
-                nic("0000:04:00.0", (0, 100_000)),
-                nic("0000:05:00.0", (1, 400_000)),
-            ),
-        ),
-        cpu(1, gpu("0000:06:00.0", 2, *to_nvswitches(12)), pci("0000:07:00.0", nic("0000:08:00.0", (2, 400_000)),
-            speed="8.0 GT/s PCIe")),
-    )  # fmt: skip
+    gpus = [gpu(f"0000:0{bus}:00.0", rank, *to_nvswitches(12)) for rank, bus in enumerate((2, 3, 6))]
+    nics = nic("0000:04:00.0", (0, 100_000)), nic("0000:05:00.0", (1, 400_000))
+    far = pci("0000:07:00.0", nic("0000:08:00.0", (2, 400_000)), speed="8.0 GT/s PCIe")
+    content = system(cpu(0, pci("0000:01:00.0", *gpus[:2], *nics)), cpu(1, gpus[2], far))
     found = wires(from_bytes(content, "file:dump.xml"))
     assert {name: rate for name, rate in found.items() if "nic" in name} == {
         "0.0 - nic:0.0": Fraction(25, 2),
@@ -241,12 +219,9 @@ def rates_between(content: bytes) -> set[str]:
 
 
 def test_chip_to_chip_links_are_a_way_between_gpus():
-    about = 'arch="arm64"'
     c2c = '<c2c bw="45000" count="10"/>'
-    content = system(
-        cpu(0, gpu("0000:01:00.0", 0, c2c, about='sm="90"'), about=about),
-        cpu(1, gpu("0000:02:00.0", 1, c2c, about='sm="90"'), about=about),
-    )
+    gpus = [gpu(f"0000:0{rank + 1}:00.0", rank, c2c, about='sm="90"') for rank in range(2)]
+    content = system(*(cpu(rank, each, about='arch="arm64"') for rank, each in enumerate(gpus)))
     box = from_bytes(content, "file:dump.xml")
     assert box.expected is not None
     rates = sorted(link.bandwidth for link in box.expected.links)
@@ -255,15 +230,9 @@ def test_chip_to_chip_links_are_a_way_between_gpus():
 
 
 def test_one_way_nvlinks_stay_one_way():
-    content = system(
-        cpu(
-            0,
-            gpu("0000:01:00.0", 0, nvlink("0000:02:00.0", 2)),
-            gpu("0000:02:00.0", 1, nvlink("0000:03:00.0", 2)),
-            gpu("0000:03:00.0", 2, nvlink("0000:01:00.0", 2)),
-        )
-    )
-    box = from_bytes(content, "file:dump.xml")
+    links = [nvlink(f"0000:0{(rank + 1) % 3 + 1}:00.0", 2) for rank in range(3)]
+    gpus = [gpu(f"0000:0{rank + 1}:00.0", rank, link) for rank, link in enumerate(links)]
+    box = from_bytes(system(cpu(0, *gpus)), "file:dump.xml")
     assert [(link.src, link.dst, link.bandwidth) for link in box.links] == [(2, 0, 50), (0, 1, 50), (1, 2, 50)]
 
 
@@ -272,13 +241,9 @@ def test_one_way_nvlinks_stay_one_way():
     [
         (
             pairs_machine(),
-            {
-                "0.0 - 0.1": 240,
-                "0.2 - 0.3": 240,
-                "cpu:0.0 - nic:0.0": Fraction(25, 2),
-                **{f"cpu:0.{one} - cpu:0.{other}": 24 for one in range(4) for other in range(one + 1, 4)},
-                **{f"0.{rank} - cpu:0.{rank}": 24 for rank in range(4)},
-            },
+            {"0.0 - 0.1": 240, "0.2 - 0.3": 240, "cpu:0.0 - nic:0.0": Fraction(25, 2)}
+            | {f"cpu:0.{one} - cpu:0.{other}": 24 for one, other in itertools.combinations(range(4), 2)}
+            | {f"0.{rank} - cpu:0.{rank}": 24 for rank in range(4)},
         ),
         (xgmi_machine(), {"0.0 - 0.1": 144, "0.1 - 0.2": 36, "0.0 - nic:0.0": Fraction(25, 2)}),
         (  # links to GPUs outside of the dump
@@ -325,9 +290,8 @@ def test_a_file_that_only_places_devices():
     ],
 )  # fmt: skip
 def test_errors_of_boxes(content, network, error):
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput, match=f"^{re.escape(error)}$"):
         boxes_of(content, network)
-    assert str(caught.value) == error
 
 
 @pytest.mark.parametrize(
@@ -355,12 +319,9 @@ def test_xgmi(architecture, bandwidth):
 )  # fmt: skip
 def test_pci(speed, width, bandwidth):
     assert pci_rate(speed, width).expected == bandwidth
-
-
-@pytest.mark.parametrize("speed", ["16", "16 GB/s", "1e3 GT/s", "16.5 GT/s", "-8 GT/s"])
-def test_other_speeds_are_refused(speed):
-    with pytest.raises(InvalidInput, match="link_speed must be a speed of PCI Express"):
-        pci_rate(speed, 16)
+    for wrong in ("16", "16 GB/s", "1e3 GT/s", "16.5 GT/s", "-8 GT/s"):
+        with pytest.raises(InvalidInput, match="link_speed must be a speed of PCI Express"):
+            pci_rate(wrong, 16)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ def read(name: str) -> Topology:
     return from_bytes((DATA / name).read_bytes(), f"file:{name}")
 
 
-def from_gpu_matrix(text: str, spec: str, model: str | None = None) -> Topology:
-    return boxes_topology(read_gpu_matrix(text, model), BoxNetwork(), spec)
+def from_gpu_matrix(text: str, model: str | None = None) -> Topology:
+    return boxes_topology(read_gpu_matrix(text, model), BoxNetwork(), "a")
 
 
-def from_ibnetdiscover(text: str, spec: str) -> Topology:
-    return read_fabric(text).topology(spec)
+def from_ibnetdiscover(text: str) -> Topology:
+    return read_fabric(text).topology("a")
 
 
 def test_eighteen_nvlinks_of_every_pair_are_one_switch() -> None:
@@ -34,7 +34,7 @@ def test_eighteen_nvlinks_of_every_pair_are_one_switch() -> None:
     assert (topology.compute_count, topology.switch_count, topology.bandwidth_unit) == (8, 1, "GB/s")
     assert rates_of(topology)["0.0", "nvswitch:0"] == rates_of(topology)["nvswitch:0", "0.7"] == 18 * 25
     text = (DATA / "nvidia-smi-topo-h100.txt").read_text()
-    assert rates_of(from_gpu_matrix(text, "a", "NVIDIA B200"))["0.0", "nvswitch:0"] == 18 * 50
+    assert rates_of(from_gpu_matrix(text, "NVIDIA B200"))["0.0", "nvswitch:0"] == 18 * 50
 
 
 def test_what_nccl_wrote_of_one_gpu_is_joined_by_its_nic() -> None:
@@ -52,7 +52,7 @@ def test_gpus_on_pci_express() -> None:
     assert (topology.compute_count, topology.switch_count) == (4, 1)
     assert set(rates_of(topology).values()) == {Fraction("31.5")}
     rows = ["GPU0 X PIX SYS SYS", "GPU1 PIX X SYS SYS", "GPU2 SYS SYS X NODE", "GPU3 SYS SYS NODE X"]
-    two_sockets = from_gpu_matrix("\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]), "a")
+    two_sockets = from_gpu_matrix("\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]))
     assert ("cpu:0.0", "cpu:0.1") in rates_of(two_sockets)
     assert ("0.3", "cpu:0.1") in rates_of(two_sockets)
 
@@ -71,7 +71,6 @@ PERMISSIONS = " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n\n"
 @pytest.mark.parametrize(
     ("text", "first", "second"),
     [
-        (V100, 25, 50),
         ("\n".join(f"> {line}" for line in V100.splitlines()), 25, 50),
         ("\n".join(f"[10:00:00] host1: {line}" for line in V100.splitlines()), 25, 50),
         (f"GPU 0: NVIDIA GeForce RTX 3090\n{PAIR}", 56.25, None),
@@ -83,7 +82,7 @@ PERMISSIONS = " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n\n"
 )
 def test_matrices_in_reports_have_the_rates_of_the_model_named_there(text, first, second):
     assert is_gpu_matrix(text)
-    topology = from_gpu_matrix(text, "a")
+    topology = from_gpu_matrix(text)
     found = rates_of(topology)
     ends = ("nvswitch:0", "nvswitch:0") if topology.switch_count else ("0.1", "0.2")
     assert [found.get(("0.0", end)) for end in ends] == [first, second]
@@ -108,27 +107,21 @@ def matrix(cell: str, count: int, head: str = "") -> str:
     ],
 )
 def test_nvlinks_that_a_matrix_does_not_show(text, is_guess):
-    assert from_gpu_matrix(text, "a").is_guessed() is is_guess
+    assert from_gpu_matrix(text).is_guessed() is is_guess
 
 
 def test_a_report_may_show_a_machine_with_and_without_its_nvlinks():
     both = f"NVIDIA H100\n{matrix('NV18', 4)}\n$ nvidia-smi topo -mp\n{matrix('NODE', 4)}"
-    topology = from_gpu_matrix(both, "a")
+    topology = from_gpu_matrix(both)
     assert (rates_of(topology)["0.0", "nvswitch:0"], topology.is_guessed()) == (450, False)
     with pytest.raises(InvalidInput, match="2 matrices that differ"):
-        from_gpu_matrix(both.replace("NODE", "NV12"), "a")
+        from_gpu_matrix(both.replace("NODE", "NV12"))
 
 
 def test_gpus_with_fewer_nvlinks_than_their_relatives():
     """Three of eight H800 that a container sees: eight NVLinks of each to a switch, not eight for each pair."""
-    found = rates_of(from_gpu_matrix(matrix("NV8", 3, "GPU 0: NVIDIA H800"), "a"))
+    found = rates_of(from_gpu_matrix(matrix("NV8", 3, "GPU 0: NVIDIA H800")))
     assert found["0.0", "nvswitch:0"] == 8 * 25
-
-
-@pytest.mark.parametrize("cell", ["MX", "?", "-", "N/A"])
-def test_an_unknown_connection_is_refused(cell):
-    with pytest.raises(InvalidInput, match="unknown connection of GPU0 and GPU1"):
-        from_gpu_matrix(matrix(cell, 2), "a")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +136,7 @@ def test_amd_smi_as_json_of_both_kinds(links, model, rate):
         tables = {"weight": 15, "hops": 1, "link_type": "XGMI"}
         return {"gpu": gpu} | {name: {f"gpu_{other}": cell for other in others} for name, cell in tables.items()}
 
-    topology = from_gpu_matrix(json.dumps([cells(gpu) for gpu in range(4)]), "a", model)
+    topology = from_gpu_matrix(json.dumps([cells(gpu) for gpu in range(4)]), model)
     assert (topology.compute_count, set(rates_of(topology).values())) == (4, {rate})
     assert topology.is_guessed() is (model is None)
 
@@ -163,9 +156,9 @@ def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
     assert any("skyway_gw1" in fact.value and fact.source == "guess" for fact in topology.assumptions)
     assert topology.is_guessed()
     forms = [line.replace("4xHDR", "4xHDR s=4 w=2 v=4").replace("]\t", "][ext 7]\t") for line in lines]
-    assert rates_of(from_ibnetdiscover("\n".join(forms), "a")) == rates_of(topology)  # of --full, and of a chassis
+    assert rates_of(from_ibnetdiscover("\n".join(forms))) == rates_of(topology)  # of --full, and of a chassis
     same = "\n".join(lines).replace("gpu2 mlx", "gpu1 mlx").replace("gpu3 mlx", "gpu1 mlx")
-    assert from_ibnetdiscover(same, "a").node_ids == ("gpu1", "H_b2", "H_b4", "S_aa")
+    assert from_ibnetdiscover(same).node_ids == ("gpu1", "H_b2", "H_b4", "S_aa")
     assert fabric.topology("a", ("gpu3", "gpu1")).node_ids[:2] == ("gpu3", "gpu1")
     with pytest.raises(InvalidInput, match="--nodes must name hosts of the fabric, got gpu9"):
         fabric.topology("a", ("gpu9",))
@@ -188,13 +181,12 @@ def test_an_infiniband_network() -> None:
 
 
 def test_adapters_of_a_host_are_one_rank() -> None:
-    port = '[{0}]\t"H-{1}"[1](1)\t\t# "node1 HCA-{0}" lid 1 4xHDR\n'
-    text = 'Switch\t36 "S-aa"\t\t# "leaf" base port 0 lid 1 lmc 0\n' + "".join(
-        port.format(number, guid) for number, guid in ((1, "b1"), (2, "b2"), (3, "c1"))
-    )
-    for guid, description in (("b1", "node1 HCA-1"), ("b2", "node1 HCA-2"), ("c1", "node2 mlx5_0")):
-        text += f'Ca\t1 "H-{guid}"\t\t# "{description}"\n'
-    topology = from_ibnetdiscover(text, "a")
+    text = 'Switch\t36 "S-aa"\t\t# "leaf" base port 0 lid 1 lmc 0\n'
+    for port, (guid, name) in enumerate((("b1", "node1 HCA-1"), ("b2", "node1 HCA-2"), ("c1", "node2 mlx5_0")), 1):
+        text += f'[{port}]\t"H-{guid}"[1](1)\t\t# "{name}" lid 1 4xHDR\n'
+    for guid, name in (("b1", "node1 HCA-1"), ("b2", "node1 HCA-2"), ("c1", "node2 mlx5_0")):
+        text += f'Ca\t1 "H-{guid}"\t\t# "{name}"\n'
+    topology = from_ibnetdiscover(text)
     assert topology.node_ids == ("node1", "node2", "S_aa")
     assert rates_of(topology)["node1", "S_aa"] == 400
 
@@ -205,11 +197,12 @@ def test_adapters_of_a_host_are_one_rank() -> None:
         ("GPU0 GPU1\nGPU0 X NV4\n", "no complete row of GPU1"),
         ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV2 X\n", "GPU0 and GPU1 differ"),
         ("GPU0\nGPU0 X\n", "a single GPU"),
+        *((matrix(cell, 2), "unknown connection of GPU0 and GPU1") for cell in ("MX", "?", "-", "N/A")),
     ],
 )
 def test_what_is_no_matrix_is_refused(text: str, rule: str) -> None:
     with pytest.raises(InvalidInput, match=rule):
-        from_gpu_matrix(text, "a")
+        from_gpu_matrix(text)
 
 
 def test_other_text_is_neither() -> None:
@@ -223,7 +216,7 @@ def test_other_text_is_neither() -> None:
         (leaf, "this output of ibnetdiscover has fewer than two hosts"),
     ):
         with pytest.raises(InvalidInput, match=rule):
-            from_ibnetdiscover(text, "a")
+            from_ibnetdiscover(text)
 
 
 @pytest.mark.parametrize(
