@@ -10,7 +10,6 @@ from defusedxml.ElementTree import fromstring
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import bounded, judge, judge_program
 from chorale.synth.targets.lift import lift_with_findings, read_checked
@@ -31,8 +30,11 @@ def text_of(made: Program) -> str:
 GOOD = text_of(exchange(2))
 
 
-def verdict_of(text: str) -> Verdict:
-    return judge(lift_with_findings(text.encode()), PAIR)
+def notices_of(text: str) -> list[str]:
+    """Return what is noticed about a text that breaks no rule."""
+    verdict = judge(lift_with_findings(text.encode()), PAIR)
+    assert verdict.violations == ()
+    return [notice.message for notice in verdict.notices]
 
 
 ACCEPTED = {
@@ -52,9 +54,7 @@ ACCEPTED = {
 def test_what_the_loaders_take_is_taken_without_a_word(kind):
     changed = ACCEPTED[kind](GOOD)
     assert fromstring(changed).attrib["coll"] == "allgather"
-    verdict = verdict_of(changed)
-    assert verdict.violations == ()
-    assert verdict.notices == ()
+    assert notices_of(changed) == []
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,8 @@ def test_other_files_are_named_for_what_they_are(text, fix):
 
 
 def test_elements_that_no_reader_knows_are_passed_over_with_a_notice():
-    with_copies = GOOD.replace("    <tb", '    <copy i="0"><copy/></copy>\n    <tb', 2).replace(
-        "</algo>", "<x/></algo>"
-    )
-    verdict = verdict_of(with_copies)
-    assert verdict.violations == ()
-    assert [notice.message for notice in verdict.notices] == [
+    with_copies = GOOD.replace("    <tb", '    <copy i="0"><copy/></copy>\n    <tb', 2)
+    assert notices_of(with_copies.replace("</algo>", "<x/></algo>")) == [
         "readers ignore <copy> under <gpu> (2 of them)",
         "readers ignore <x> under <algo> (1 of them)",
     ]
@@ -80,28 +76,22 @@ def test_elements_that_no_reader_knows_are_passed_over_with_a_notice():
 
 def test_of_several_documents_the_first_program_is_taken():
     other = text_of(exchange(3))
-    verdict = verdict_of(f"<note/>{GOOD}<!-- more -->{other}")
-    assert verdict.violations == ()
-    assert "3 documents in a row" in verdict.notices[0].message
+    assert "3 documents in a row" in notices_of(f"<note/>{GOOD}<!-- more -->{other}")[0]
     assert lift_with_findings(f"{GOOD}{other}".encode()).program == lift_with_findings(GOOD.encode()).program
 
 
-@pytest.mark.parametrize("second", ["words", "<algo><gpu></algo>", "<!-- open"])
-def test_a_broken_second_document_is_refused(second):
-    with pytest.raises(InvalidInput):
-        lift_with_findings((GOOD + second).encode())
-
-
-def test_documents_without_end_are_refused():
-    with pytest.raises(InvalidInput, match="at most 64 documents"):
-        lift_with_findings((GOOD + "<a/>" * 64).encode())
-    with pytest.raises(InvalidInput, match="root element <algo>"):
-        lift_with_findings(b"<a/>" * 3)
-
-
-def test_a_program_without_a_collective_is_refused_in_words_that_say_so():
-    with pytest.raises(InvalidInput, match="must say in coll which collective it is for"):
-        lift_with_findings(GOOD.replace(' coll="allgather"', "").encode())
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        *((GOOD + second, None) for second in ("words", "<algo><gpu></algo>", "<!-- open")),
+        (GOOD + "<a/>" * 64, "at most 64 documents"),
+        ("<a/>" * 3, "root element <algo>"),
+        (GOOD.replace(' coll="allgather"', ""), "must say in coll which collective it is for"),
+    ],
+)
+def test_what_is_no_program_is_refused(text, rule):
+    with pytest.raises(InvalidInput, match=rule):
+        lift_with_findings(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -124,15 +114,11 @@ def test_a_bound_that_keeps_from_hanging_is_named_with_the_buffers_that_are_assu
     )
 
 
-def test_a_program_only_for_sizes_at_which_it_hangs_is_wrong():
-    verdict = judge_program(exchange(4, min_bytes=9 * MEBIBYTE, max_bytes=32 * MEBIBYTE))
-    assert {violation.rule for violation in verdict.violations} == {"deadlock"}
-
-
-def test_programs_of_our_own_engine_have_to_end_however_steps_are_cut():
-    made = exchange(4, target="oneccl-xml")
-    assert {violation.rule for violation in judge_program(made).violations} == {"deadlock"}
-    assert {violation.rule for violation in judge_program(exchange(4, origin="x")).violations} == {"deadlock"}
+@pytest.mark.parametrize(
+    "changes", [{"min_bytes": 9 * MEBIBYTE, "max_bytes": 32 * MEBIBYTE}, {"target": "oneccl-xml"}, {"origin": "x"}]
+)
+def test_what_hangs_at_all_its_sizes_or_is_our_own_and_hangs_at_any_is_wrong(changes):
+    assert {violation.rule for violation in judge_program(exchange(4, **changes)).violations} == {"deadlock"}
 
 
 def test_what_is_given_on_is_for_sizes_at_which_it_cannot_hang():
@@ -143,28 +129,17 @@ def test_what_is_given_on_is_for_sizes_at_which_it_cannot_hang():
     assert read_checked(text_of(made).encode(), PAIR).max_bytes == 8 * MEBIBYTE
 
 
-def unused_scratch(result: bool) -> Program:
-    """An allgather of two that also moves scratch that nobody wrote, to scratch, or over a result."""
-    takes = [step("r", "o0"), step("r", "o0" if result else "s1")]
+@pytest.mark.parametrize(("target", "words"), [("s1", ["takes time"]), ("o0", ["o[0]", "rank 0, block 0, step 1"])])
+def test_moving_what_nobody_wrote_is_harmless_as_long_as_it_reaches_no_result(target, words):
     ranks = [
         [block(1, None, step("s", "o0"), step("s", "s0")), block(None, 1, step("r", "o1"))],
-        [block(None, 0, *takes), block(0, None, step("s", "o1"))],
+        [block(None, 0, step("r", "o0"), step("r", target)), block(0, None, step("s", "o1"))],
     ]
-    return program(CollectiveName.ALLGATHER, 2, *ranks, scratch=2, target="msccl-xml")
-
-
-def test_moving_what_nobody_wrote_is_harmless_as_long_as_it_reaches_no_result():
-    verdict = judge_program(unused_scratch(result=False))
-    assert verdict.violations == ()
-    assert [(item.rule, item.rank, item.block, item.step) for item in verdict.notices] == [("uninitialised", 0, 0, 1)]
-    assert "takes time" in verdict.notices[0].message
-
-
-def test_a_result_that_comes_from_what_nobody_wrote_is_wrong_and_its_origin_is_named():
-    (found,) = judge_program(unused_scratch(result=True)).violations
+    verdict = judge_program(program(CollectiveName.ALLGATHER, 2, *ranks, scratch=2, target="msccl-xml"))
+    assert bool(verdict.violations) == (target == "o0")
+    (found,) = verdict.violations or verdict.notices
     assert (found.rule, found.rank, found.block, found.step) == ("uninitialised", 0, 0, 1)
-    assert "o[0]" in found.message
-    assert "rank 0, block 0, step 1" in found.message
+    assert all(word in found.message for word in words)
 
 
 def test_the_commands_say_up_to_which_size_and_lift_writes_the_bound(tmp_path: Path, capsys):

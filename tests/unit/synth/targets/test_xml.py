@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,13 @@ def test_the_target_is_that_of_the_runtimes_that_take_a_text():
     assert lift(oneccl().encode()).target == "oneccl-xml"
 
 
+@pytest.mark.parametrize("xml", [MscclXml(), MscclExecutorXml(), OneCclXml()], ids=lambda xml: xml.name)
+class TestTargets(TargetKit):
+    @pytest.fixture
+    def target(self, xml: Target) -> Target:
+        return xml
+
+
 def test_a_file_for_both_placements_is_checked_for_both():
     """In place nothing is left to do for an allgather of one rank's work; out of place the copy is missing."""
     lifted = lift_with_findings(with_bounds(re.sub(' outofplace=.*maxBytes="[0-9]*"', "", msccl()), 1, 0))
@@ -124,7 +132,6 @@ HOSTILE = {
     ),
     "too few gpus": GOOD.replace('ngpus="3"', 'ngpus="2"'),
     "duplicate gpu": GOOD.replace('<gpu id="1"', '<gpu id="0"'),
-    "negative count": GOOD.replace('cnt="1"', 'cnt="-1"', 1),
     "negative offset": GOOD.replace('srcoff="0"', 'srcoff="-2"', 1),
     "negative chunks": GOOD.replace('nchunksperloop="', 'nchunksperloop="-', 1),
     "octal": GOOD.replace('cnt="1"', 'cnt="010"', 1),
@@ -177,19 +184,13 @@ def test_a_declaration_of_another_encoding_is_refused(encoding):
 
 
 @pytest.mark.parametrize(
-    ("spec", "collective", "in_place", "channels", "instances"),
-    [
-        ("biring:4,3", "reduce_scatter", False, 1, 1),
-        ("complete:2", "allreduce", True, 2, 2),
-        ("hypercube:3", "allgather", True, 2, 2),
-    ],
+    ("spec", "collective", "in_place"),
+    [("biring:4,3", "reduce_scatter", False), ("complete:2", "allreduce", True), ("hypercube:3", "allgather", True)],
 )
-def test_the_runtimes_accept_what_is_written(spec, collective, in_place, channels, instances):
-    options = {"in_place": in_place, "channels": channels, "instances": instances, "max_bytes": 2**20}
-    for target, coll, most in (
-        (MscclXml(), collective, 2**20 + 1),
-        (MscclExecutorXml(), collective.replace("_", ""), 2**20),
-    ):
+def test_the_runtimes_accept_what_is_written(spec, collective, in_place):
+    options = {"in_place": in_place, "channels": 2, "instances": 1 + in_place, "max_bytes": 2**20}
+    words = (MscclXml(), collective, 2**20 + 1), (MscclExecutorXml(), collective.replace("_", ""), 2**20)
+    for target, coll, most in words:
         text = target.emit(lowered(spec, collective, target.name, **options))
         assert lift_with_findings(text.encode()).findings == ()
         found = fromstring(text).attrib
@@ -202,13 +203,10 @@ def test_some_steps_need_nops():
     assert types == {"s", "r", "rrc", "nop"}
 
 
-@pytest.mark.parametrize(("max_bytes", "written"), [(0, "2147483648"), (2**31 - 1, "2147483648")])
-def test_the_upper_bound_is_written_as_exclusive(max_bytes, written):
-    assert fromstring(msccl(max_bytes=max_bytes)).attrib["maxBytes"] == written
-
-
-def test_a_missing_upper_bound_is_the_one_of_the_runtime():
-    text = msccl().replace(' maxBytes="2147483648"', "")
+@pytest.mark.parametrize("max_bytes", [0, 2**31 - 1])
+def test_the_upper_bound_is_written_as_exclusive_and_a_missing_one_is_that_of_the_runtime(max_bytes):
+    text = msccl(max_bytes=max_bytes).replace(' maxBytes="2147483648"', "")
+    assert "maxBytes" not in text
     assert lift_with_findings(text.encode()).program.max_bytes == 2**27 - 1
 
 
@@ -231,20 +229,12 @@ DAMAGE = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_text_that_only_an_xml_parser_would_take_is_reported(kind):
-    damaged = DAMAGE[kind](msccl())
+    damaged = DAMAGE[kind](msccl()).encode()
     with pytest.raises(InvalidInput):
-        lift(damaged.encode())
+        lift(damaged)
     refused = kind in ("blank after the end", "text")
-    assert refusal_of(damaged) == ("refused" if refused else "text")
-
-
-def refusal_of(text: str) -> str:
-    """Return the rule of the text that is broken, or that it cannot be read at all."""
-    try:
-        rules = {finding.rule for finding in lift_with_findings(text.encode()).findings}
-    except InvalidInput:
-        return "refused"
-    return rules.pop() if len(rules) == 1 else str(rules)
+    with pytest.raises(InvalidInput) if refused else nullcontext():
+        assert {finding.rule for finding in lift_with_findings(damaged).findings} == {"text"}
 
 
 TEXTS = [
@@ -275,21 +265,3 @@ def test_a_text_with_another_value_is_written_again_if_it_breaks_no_rule(text, d
         again = target.emit(lifted.program).encode()
         assert lift(again) == lifted.program
         assert target.emit(lift(again)).encode() == again
-
-
-class TestMscclXml(TargetKit):
-    @pytest.fixture
-    def target(self) -> Target:
-        return MscclXml()
-
-
-class TestMscclExecutorXml(TargetKit):
-    @pytest.fixture
-    def target(self) -> Target:
-        return MscclExecutorXml()
-
-
-class TestOneCclXml(TargetKit):
-    @pytest.fixture
-    def target(self) -> Target:
-        return OneCclXml()

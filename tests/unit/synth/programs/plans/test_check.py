@@ -28,6 +28,8 @@ def test_no_operation_can_be_left_out(plan):
     assert check_program(plan) == []
     for spot in operations(plan):
         assert check_program(edited(plan, spot)) != [], spot
+    alone = rank_changed(ALLREDUCE, peers=(*ALLREDUCE.ranks[0].peers, 1))  # a channel that only one side declares
+    assert check_program(alone) == []
 
 
 def first(plan: ExecutionPlan, action: Action) -> Spot:
@@ -60,10 +62,6 @@ def one_sided(action: Action) -> ExecutionPlan:
     return rank_changed(ALLREDUCE, peers=(*body.peers, 1), blocks=(*body.blocks, block))
 
 
-def test_a_channel_that_only_one_side_declares_may_be_there():
-    assert check_program(rank_changed(ALLREDUCE, peers=(*ALLREDUCE.ranks[0].peers, 1))) == []
-
-
 def shared(plan: ExecutionPlan) -> ExecutionPlan:
     """Two blocks of rank 0 signal on one channel."""
     block = plan.ranks[0].blocks[0]
@@ -75,10 +73,7 @@ FAULTS: dict[str, list[Callable[[], ExecutionPlan]]] = {
     "chunks": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.ALLTOALL), ranks=ALLREDUCE.ranks[:3])],
     "root": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.BROADCAST, 4))],
     "buffers": [lambda: rank_changed(ALLREDUCE, input_chunks=ALLREDUCE.chunks - 1)],
-    "never used": [
-        lambda: replace(ALLREDUCE, min_bytes=2, max_bytes=1),
-        lambda: replace(ALLREDUCE, min_bytes=0, max_bytes=0),
-    ],
+    "never used": [lambda size=size: replace(ALLREDUCE, min_bytes=2 * size, max_bytes=size) for size in (1, 0)],
     "idle rank": [lambda: rank_changed(ALLREDUCE, blocks=())],
     "limit": [
         lambda: with_block(ALLREDUCE, 0, 0, PlanBlock((), (), (NOP,) * 65)),
@@ -142,10 +137,7 @@ def test_a_broken_rule_is_named(rule, number):
         (Action.SIGNAL, r"rank 0: signals 0 times on memory channel 1, rank 1, block \d+ waits 1"),
         (Action.WAIT, r"rank 1, block \d+: signals 5 times on memory channel 1, rank 0, block \d+ waits 4"),
         (Action.ACQUIRE, r"rank 0, block \d+: semaphore \d+ is released 1 times by block \d+ and acquired 0 times"),
-        (
-            Action.RELEASE,
-            r"rank 0, block 3: semaphore \d+ is released 1 times by block \d+ and acquired 2 times by block 3",
-        ),
+        (Action.RELEASE, r"rank 0, block 3: semaphore \d+ is released 1 times by .* and acquired 2 times by block 3"),
     ],
 )
 def test_counts_that_differ_name_the_thread_blocks(action, message):
@@ -163,52 +155,34 @@ def test_every_rule_is_described_and_broken_here_or_in_a_case():
 def test_semaphores_that_begin_high_order_nothing():
     """Nobody has to wait for them: what they ordered races, or is read too early. Their number takes no memory."""
     high = tuple(2**40 for _ in ALLREDUCE.ranks[0].semaphores)
-    assert {violation.rule for violation in check_program(rank_changed(ALLREDUCE, semaphores=high))} <= {
-        "race",
-        "uninitialised",
-    }
-    assert check_program(rank_changed(ALLREDUCE, semaphores=high))
+    rules = {violation.rule for violation in check_program(rank_changed(ALLREDUCE, semaphores=high))}
+    assert set() < rules <= {"race", "uninitialised"}
 
 
-def test_a_plan_too_large_for_the_check_is_refused():
+def test_a_plan_too_large_for_the_check_or_its_clocks_is_refused(monkeypatch):
     assert {violation.rule for violation in plan_execution_violations(ALLREDUCE, max_cells=7)} == {"size"}
-
-
-def test_a_plan_beyond_the_limit_of_clocks_is_no_fault_of_its_own(monkeypatch):
     monkeypatch.setattr("chorale.synth.programs.plans.run.MAX_CLOCK_ENTRIES", 3)
     [found] = plan_execution_violations(ALLREDUCE)
-    assert found.rule == "size"
-    assert "clock entries" in found.message
+    assert (found.rule, "clock entries" in found.message) == ("size", True)
 
 
 def gathered(rank: int) -> Sequence[Sequence[Json]]:
     return [[*ENTRY, move("put", [local("o", rank)], [remote(rank)], channel_ids=[0]), *meet()]]
 
 
-def allgather() -> Json:
-    return plan("allgather", (1, 2, 0), gathered)
-
-
 def messages(document: Json) -> list[str]:
     return [violation.message for violation in check_program(parse_plan(json.dumps(document).encode()))]
 
 
-def test_a_right_plan_has_nothing_to_explain():
-    assert messages(allgather()) == []
-
-
-def test_a_race_names_the_chunk_and_the_other_operation():
-    document = allgather()
-    ops_of(document, 0).insert(5, move("put", [local("o", 0)], [remote(0)], channel_ids=[0]))
+def test_a_race_names_the_chunk_and_the_other_operation_and_a_late_put_is_named():
+    document = plan("allgather", (1, 2, 0), gathered)
+    assert messages(document) == []
+    ops_of(document, 0).insert(5, ops_of(document, 0)[4])
     assert messages(document)[0] == (
         "rank 0, block 0, step 5: touches o[0] of rank 1, which other threads of the block touch at step 4, "
         "without a nop between"
     )
-
-
-def test_a_put_that_may_be_late_is_named():
-    document = allgather()
-    del ops_of(document, 0)[5]
+    del ops_of(document, 0)[5:7]
     expected = "rank 1: its call may end before rank 0, block 0, step 4 has written to o[0] of rank 1"
     assert messages(document)[0].startswith(expected)
 
