@@ -56,6 +56,13 @@ _LINES: Sequence[tuple[Any, ...]] = (
     ("T_L", "steps", "small_us", "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf),
     ("T_B", "factor_us", "large_us", "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1),
 )
+SIMULATED, LIVE = "simulated", "live"
+SHARED_CORES = (
+    "the processes of all ranks share a few cores here, so that short vectors take as long as the cores need for the "
+    "messages of all ranks together, and not as long as the steps of one"
+)
+_REPEATS = 4
+_WITHIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +117,6 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
             cuts = [times[f"{rival.name} {cut}"] for cut in rival.chunks]
             by_name[rival.name] = replace(cuts[0], us=tuple(map(min, zip(*(cut.us for cut in cuts), strict=True))))
     return by_name
-
-
-SIMULATED, LIVE = "simulated", "live"
-SHARED_CORES = (
-    "the processes of all ranks share a few cores here, so that short vectors take as long as the cores need for the "
-    "messages of all ranks together, and not as long as the steps of one"
-)
-_REPEATS = 4
-_WITHIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,12 @@ from chorale.tuner.trials.records import MIN_SPEEDUP, Candidate, CompleteTrial, 
 Floats = NDArray[np.float64]
 
 REPEATS = 5
+REPLAYED_TUNER_SEEDS, REPLAYED_TUNER_QUICK_SEEDS = 50, 2
+TRIALS = 30
+REPLAYED_TUNER_STRATEGIES = ("sizes-gp", "sizes-gp, prior", "tpe", "random", "halving", "forest", "gp")
+TORCH_STRATEGIES = ("gp",)
+MAX_WRONG, MAX_FALSE_WINS, MIN_COVERAGE = 0.03, 0.01, 0.93
+Case = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,15 +109,6 @@ def replay_search(
         best = np.minimum(own, best)
         history.append(answer)
     return np.asarray(np.array(history) / task.best_s)
-
-
-REPLAYED_TUNER_SEEDS, REPLAYED_TUNER_QUICK_SEEDS = 50, 2
-TRIALS = 30
-REPLAYED_TUNER_STRATEGIES = ("sizes-gp", "sizes-gp, prior", "tpe", "random", "halving", "forest", "gp")
-TORCH_STRATEGIES = ("gp",)
-MAX_WRONG, MAX_FALSE_WINS, MIN_COVERAGE = 0.03, 0.01, 0.93
-
-Case = tuple[str, str, str, int]
 
 
 @cache

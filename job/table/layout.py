@@ -45,6 +45,12 @@ PLAN_TARGET = "mscclpp-json"
 """Target of programs that are plans. In jobs, only GPUs run them, as kernels."""
 
 Json = Mapping[str, Any]
+_WAY_OUT = "write it again: chorale table write"
+MAX_TABLE_BYTES = 2**28
+MAX_HEADER_BYTES = 2**24
+MAX_TEXT_BYTES = 2**27
+"""Limit for the total size of all uncompressed program texts, in bytes."""
+MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +183,6 @@ class GroupEntries:
             return reason
         entry = min(found, key=lambda entry: entry.dtype == ANY_DTYPE)
         return Fallback.LIBRARY if entry.program is None else entry
-
-
-_WAY_OUT = "write it again: chorale table write"
-
-MAX_TABLE_BYTES = 2**28
-MAX_HEADER_BYTES = 2**24
-MAX_TEXT_BYTES = 2**27
-"""Limit for the total size of all uncompressed program texts, in bytes."""
-MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
 
 def table_bytes(table: Table, key: bytes | None = None) -> bytes:

@@ -29,6 +29,13 @@ from chorale.synth.targets.lift import lift
 _MOVED = "bool int16 uint16 uint32 uint64 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e4m3fnuz float8_e5m2fnuz"
 MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED.split() if hasattr(torch, name))
 """Element types that programs can move (as bytes) but not add."""
+_COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
+    ReduceOp.SUM: torch.add,
+    ReduceOp.AVG: torch.add,
+    ReduceOp.MIN: torch.minimum,
+    ReduceOp.MAX: torch.maximum,
+    ReduceOp.PROD: torch.mul,
+}
 
 
 class Transport(Protocol):
@@ -221,15 +228,6 @@ class StreamOrder:
     def is_over(self) -> bool:
         """Return whether the run has ended on the group's stream; always true for a run on the caller's stream."""
         return self._done is None or bool(self._done.query())
-
-
-_COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
-    ReduceOp.SUM: torch.add,
-    ReduceOp.AVG: torch.add,
-    ReduceOp.MIN: torch.minimum,
-    ReduceOp.MAX: torch.maximum,
-    ReduceOp.PROD: torch.mul,
-}
 
 
 class BatchedTransport:

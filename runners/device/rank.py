@@ -28,6 +28,11 @@ from chorale.synth.targets.mscclpp_text import parse_plan
 Call = Callable[[Any, Any], object]
 """Enqueues a collective on two tensors."""
 _LIMIT = timedelta(seconds=60)
+_KERNELS = {
+    "torch-one-shot": ("one_shot_all_reduce", False),
+    "torch-two-shot": ("two_shot_all_reduce_", True),
+    "torch-multimem": ("multimem_all_reduce_", True),
+}
 
 
 class DeviceParts:
@@ -129,13 +134,6 @@ class DeviceParts:
         if algorithm == VLLM:
             return vllm_kernel(most_bytes)
         return partial(run_collective, collective)
-
-
-_KERNELS = {
-    "torch-one-shot": ("one_shot_all_reduce", False),
-    "torch-two-shot": ("two_shot_all_reduce_", True),
-    "torch-multimem": ("multimem_all_reduce_", True),
-}
 
 
 def _torch_kernel(name: str, in_place: bool) -> Call:

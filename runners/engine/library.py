@@ -27,6 +27,11 @@ from chorale.synth.programs.program import RankProgram
 _VERSION = 1
 _COLLECTIVES = tuple(CollectiveName)[: 1 + tuple(CollectiveName).index(CollectiveName.ALLTOALL)]
 """Collectives that the engine knows, in the order of its numbers."""
+TOKEN_BYTES = 16
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
+TORCH_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+MPI_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", "FI_TCP_IFACE", "UCX_NET_DEVICES")
 
 
 def encode_rank(
@@ -316,15 +321,6 @@ def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> 
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-
-
-TOKEN_BYTES = 16
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_NETWORK = Path("/proc/self/ns/net")
-
-
-TORCH_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-MPI_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", "FI_TCP_IFACE", "UCX_NET_DEVICES")
 
 
 @dataclass(frozen=True, slots=True)

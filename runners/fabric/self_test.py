@@ -28,6 +28,20 @@ from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_rates, carr
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
+MIN_EFFICIENCY = 0.7
+"""Lowest acceptable efficiency with all links busy; a fabric below it is refused."""
+_LIMIT_S = 60
+_BUSY_S = Fraction(1, 4)
+_BUSY_BYTES = (2**12, 2**22)
+_BUSY_REPEATS = 4
+_RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for mantissa in (1, 2, 5))
+_PORT = 7000
+_CONNECT_LIMIT_S = 20.0
+_BLOCK = bytes(1 << 16)
+_FIRST_BYTES = 1 << 15  # small, so that all streams start within a short time
+Ends = tuple[socket.socket, socket.socket]
+"""(Sending end, receiving end) of a stream."""
+
 
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
@@ -130,15 +144,6 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s
     ]
 
 
-MIN_EFFICIENCY = 0.7
-"""Lowest acceptable efficiency with all links busy; a fabric below it is refused."""
-_LIMIT_S = 60
-_BUSY_S = Fraction(1, 4)
-_BUSY_BYTES = (2**12, 2**22)
-_BUSY_REPEATS = 4
-_RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for mantissa in (1, 2, 5))
-
-
 def bring_up(
     topology: Topology, link_mbps: Fraction, name: str, *, is_tested: bool = True, force: bool = False
 ) -> EmulatedFabric:
@@ -196,15 +201,6 @@ def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:
     # Other processes may slow down some exchanges, so the best one counts. The first one only warms up.
     ideal_s = needed_s(plan, sizes_bytes)
     return max(ideal_s / duration_s(spans) for spans in times[1:])
-
-
-_PORT = 7000
-_CONNECT_LIMIT_S = 20.0
-_BLOCK = bytes(1 << 16)
-_FIRST_BYTES = 1 << 15  # small, so that all streams start within a short time
-
-Ends = tuple[socket.socket, socket.socket]
-"""(Sending end, receiving end) of a stream."""
 
 
 def connected(ranks: Sequence[Mapping[str, Any]], streams: Sequence[tuple[int, int]]) -> list[Ends]:

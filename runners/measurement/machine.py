@@ -29,6 +29,12 @@ Facts = Mapping[str, str | int | float | None]
 _SYSTEM = Path("/sys/devices/system")
 _measuring = logging.getLogger("chorale.measuring")
 _log = logging.getLogger("chorale.probe")
+OTHERS_PATIENCE_S = 30.0
+"""Seconds to wait for other users' measurements."""
+_IN_VAIN_S = 600.0
+"""Seconds after an unsuccessful wait during which measurements do not wait for other users."""
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
+_POLL_S = 0.05
 
 
 def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
@@ -80,15 +86,6 @@ def _line(path: Path) -> str | None:
         return path.read_text().partition("\n")[0]
     except OSError:
         return None
-
-
-OTHERS_PATIENCE_S = 30.0
-"""Seconds to wait for other users' measurements."""
-_IN_VAIN_S = 600.0
-"""Seconds after an unsuccessful wait during which measurements do not wait for other users."""
-
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
-_POLL_S = 0.05
 
 
 def machine_lock() -> Path:

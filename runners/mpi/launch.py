@@ -33,6 +33,12 @@ _LIMIT_S = 20.0
 OPEN_MPI = "Open MPI"
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 """Environment variables that schedulers set inside a job, from which a launcher learns its hosts."""
+_SUPERVISE = (
+    '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
+    """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
+)
+"""When a rank dies, the launcher kills all others and may then blame any of them. So a shell supervises each rank: it
+prints which rank died and with which code, and only then ends, so that the launcher notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +276,6 @@ def start_launch(
     if launch.is_here:  # put MPI's temporary files where they are always removed
         command = f'export TMPDIR="$PWD"\n{command}'
     return slurm.start_launcher(command, {**launch.environment, **variables}, launch.in_steps, launch.script)
-
-
-_SUPERVISE = (
-    '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
-    """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
-)
-"""When a rank dies, the launcher kills all others and may then blame any of them. So a shell supervises each rank: it
-prints which rank died and with which code, and only then ends, so that the launcher notices."""
 
 
 def rank_command(*argv: str) -> tuple[str, ...]:

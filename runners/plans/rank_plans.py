@@ -34,6 +34,16 @@ _SYNC = [_NOP, 0]  # the threads of a block wait for each other
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
 """Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
 _LIMIT = 7
+REASONS = (
+    *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
+    *("packets", "what lies outside of its memory"),
+)
+"""Reasons to wait, in the order of native/plan_core.hpp, to be formatted with a rank and a number."""
+IMPLEMENTED: dict[Kind, str] = {
+    "memory": "memory shared by the processes of ranks",
+    "port": "memory shared by the processes of ranks, written by the sending rank",
+    "switch": "emulated: the rank that asks reads, adds and stores the memory of all ranks of the group",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +225,6 @@ class RankRegion:
 
 def _rounded(size_bytes: int) -> int:
     return -(-size_bytes // 64) * 64
-
-
-REASONS = (
-    *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
-    *("packets", "what lies outside of its memory"),
-)
-"""Reasons to wait, in the order of native/plan_core.hpp, to be formatted with a rank and a number."""
 
 
 def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
@@ -426,13 +429,6 @@ class RankPlans:
         cells = own[region.data : region.data + layout.cells * chunk_bytes]
         input_, output = (cells[base * chunk_bytes :].view(dtype) for base in (layout.input_base, layout.output_base))
         return _Context(bound, input_, output, shared)
-
-
-IMPLEMENTED: dict[Kind, str] = {
-    "memory": "memory shared by the processes of ranks",
-    "port": "memory shared by the processes of ranks, written by the sending rank",
-    "switch": "emulated: the rank that asks reads, adds and stores the memory of all ranks of the group",
-}
 
 
 def plan_facts(plans: Iterable[ExecutionPlan]) -> Facts:

@@ -37,6 +37,12 @@ _NO_LIMIT_S = 364 * 86400
 
 _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 """Variables with the number of processes started together, set by srun, MPICH and its derivatives, and Open MPI."""
+BUFFER_VARIABLES: Mapping[str, str] = {
+    "Simple": "NCCL_BUFFSIZE",
+    "LL": "NCCL_LL_BUFFSIZE",
+    "LL128": "NCCL_LL128_BUFFSIZE",
+}
+"""Protocol -> environment variable for the size of a connection's buffer."""
 
 
 def in_slurm_job() -> bool:
@@ -237,14 +243,6 @@ def launch_command(
         nodes = ",".join(host for host in hosts for _ in range(per_node))
         return [*command, "--distribution=arbitrary", f"--nodelist={nodes}"]
     return [*command, f"--ntasks-per-node={per_node}", "--distribution=block"]
-
-
-BUFFER_VARIABLES: Mapping[str, str] = {
-    "Simple": "NCCL_BUFFSIZE",
-    "LL": "NCCL_LL_BUFFSIZE",
-    "LL128": "NCCL_LL128_BUFFSIZE",
-}
-"""Protocol -> environment variable for the size of a connection's buffer."""
 
 
 @dataclass(frozen=True, slots=True)

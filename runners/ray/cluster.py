@@ -43,6 +43,13 @@ START_ATTEMPTS = 3
 ANSWER_LIMIT_S = 10.0
 _AUTHENTICATION_WAY_OUT = "this cluster needs its own token: set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH=FILE, to it"
 _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `ray start --head`"
+TOKEN_BYTES = 32
+_OTHERS = 0o077
+_LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Turning this off restricts Ray to loopback, which is Ray's default on Windows and macOS."""
+MAX_PARENT_BYTES = 36
+"""Largest length of the parent folder's path: Ray appends up to 70 characters, and socket paths are limited to 107
+bytes."""
 
 
 class _SafeJob(JobConfig):
@@ -160,15 +167,6 @@ def _start(cpus: int, attempts: int) -> None:
             _log.warning("Ray did not start (attempt %d of %d); it is started again", attempt, attempts)
             _log.debug("%s", error)
             time.sleep(attempt)
-
-
-TOKEN_BYTES = 32
-_OTHERS = 0o077
-_LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Turning this off restricts Ray to loopback, which is Ray's default on Windows and macOS."""
-MAX_PARENT_BYTES = 36
-"""Largest length of the parent folder's path: Ray appends up to 70 characters, and socket paths are limited to 107
-bytes."""
 
 
 def secure_token() -> None:

@@ -18,6 +18,11 @@ PING_S = 3.0
 NOTICE_S = 1.0
 LEAST_FAILURES = 3  # more than one, because this process may have been suspended in between
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # ends with empty settings
+INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
+"""Environment variable that `--insecure-cluster` sets to 1, for this process and its child processes."""
+_CLIENT = "ray://"
+_METHODS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
+_PATIENCE_S = 5.0
 
 
 class ClusterLost(Unavailable):
@@ -101,14 +106,6 @@ def head_answers(address: str, timeout_s: float) -> bool:
             return bool(connection.recv(9))
     except (OSError, ValueError, OverflowError):
         return False
-
-
-INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
-"""Environment variable that `--insecure-cluster` sets to 1, for this process and its child processes."""
-
-_CLIENT = "ray://"
-_METHODS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
-_PATIENCE_S = 5.0
 
 
 def require_authentication(address: str) -> None:

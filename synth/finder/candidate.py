@@ -23,6 +23,13 @@ from chorale.synth.topology.topology import Topology, checked_orbits
 ScheduleMethod = Literal["bfb", "expand"]
 """bfb: breadth-first broadcast on the topology. expand: the base's stored schedule, expanded like the topology."""
 _MOST_TASKS = 64
+MAX_DEGREE = 8
+"""Largest degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
+_LOW_DIAMETER = 24
+_FEW = 8
+"""Only one node per orbit is solved if these nodes and their neighbours are at most one in `_FEW` of all nodes."""
+MAX_NODES_WITHOUT_SYMMETRIES = 2**14
+"""Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
@@ -186,15 +193,6 @@ class Workload:
     def best(self, candidates: Iterable[TopologyCandidate]) -> TopologyCandidate:
         """Return the fastest of `candidates`; if several are equally fast, the one with the fewest steps."""
         return min(candidates, key=lambda candidate: (self.time_us(candidate), candidate.steps))
-
-
-MAX_DEGREE = 8
-"""Largest degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
-_LOW_DIAMETER = 24
-_FEW = 8
-"""Only one node per orbit is solved if these nodes and their neighbours are at most one in `_FEW` of all nodes."""
-MAX_NODES_WITHOUT_SYMMETRIES = 2**14
-"""Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
 
 
 def bfb_score(topology: Topology) -> AllgatherCost:

@@ -33,6 +33,11 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 LOAD_UNIT = 840
 """Number of load units per shard. 840 = lcm(1, …, 8), so all loads are integers in these units."""
 NO_LOAD = np.iinfo(np.int64).max
+MAX_SEARCH_NODES = 2**11
+_EXTRA_STEPS = 6
+_SURELY = 18
+_WORK = 2**24
+"""Number of group elements that one task visits."""
 
 
 @cache
@@ -55,13 +60,6 @@ def multiplication_table(group: SemidirectProduct) -> NDArray[np.int32]:
     elements = np.arange(group.order)
     rows = [group.product(elements, np.full_like(elements, generator)) for generator in elements]
     return np.array(rows, dtype=np.int32)
-
-
-MAX_SEARCH_NODES = 2**11
-_EXTRA_STEPS = 6
-_SURELY = 18
-_WORK = 2**24
-"""Number of group elements that one task visits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,10 @@ Stage = Callable[[str], Progress | None]
 Frontier = tuple[TopologyCandidate, ...]
 _FIXED_COST = 500
 """Finding the constructions for one size takes about as long as scoring a network with this many nodes."""
+Goal = Literal["allreduce", "alltoall", "both"]
+MAX_NODES_BY_RATE = 1024
+"""Largest number of nodes for ranking by all-to-all rate; larger networks would take minutes each."""
+_ROWS = 5
 
 
 def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
@@ -137,13 +141,6 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
         value = f"{', '.join(map(str, found))} instead of {', '.join(map(str, claimed))}"
         raise CheckFailed(rule, value, "report this as a defect of the finder")
     return how
-
-
-Goal = Literal["allreduce", "alltoall", "both"]
-
-MAX_NODES_BY_RATE = 1024
-"""Largest number of nodes for ranking by all-to-all rate; larger networks would take minutes each."""
-_ROWS = 5
 
 
 def rates_of(specs: Sequence[str], executor: Executor, progress: Progress | None) -> dict[str, AllToAllRate]:

@@ -31,6 +31,15 @@ _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 Indices = NDArray[np.integer[Any]]
 MAX_EVENTS = 2**25
 """Maximum number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
+MAX_ROUTE_LINKS = 2**28
+"""Maximum total number of links in the routes of all messages. Each link takes 12 bytes."""
+_MOMENTS_AT_ONCE = 10_000
+Times = NDArray[np.float64]
+Fidelity: TypeAlias = Literal["step", "flow"]
+FIDELITIES: tuple[str, ...] = get_args(Fidelity)
+DEFAULT_PIPELINE_CHUNKS = 64
+"""Default number of chunks into which the flow-level simulation divides pipelined traffic."""
+MAX_CHUNKS = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +202,6 @@ class _Messages(NamedTuple):
         ends = (traffic.routes.sources(traffic.topology.links), traffic.routes.destinations(traffic.topology.links))
         sender, receiver = (end[route].astype(np.int64) for end in ends)
         return _Messages(actors, np.repeat(np.arange(len(count)), count), route, amount, sender, receiver)
-
-
-MAX_ROUTE_LINKS = 2**28
-"""Maximum total number of links in the routes of all messages. Each link takes 12 bytes."""
-_MOMENTS_AT_ONCE = 10_000
-
-Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -405,13 +407,6 @@ def _loads(
             reached = {target for _, target, _ in now if target >= ranks}
         kept.append(LinkLoad(Fraction(0), hops, latency_s))
     return frozenset(kept)
-
-
-Fidelity: TypeAlias = Literal["step", "flow"]
-FIDELITIES: tuple[str, ...] = get_args(Fidelity)
-DEFAULT_PIPELINE_CHUNKS = 64
-"""Default number of chunks into which the flow-level simulation divides pipelined traffic."""
-MAX_CHUNKS = 2**16
 
 
 def as_fidelity(text: str) -> Fidelity:

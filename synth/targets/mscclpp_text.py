@@ -57,6 +57,11 @@ COLLECTIVE_NAMES = {name: name.value for name in CollectiveName} | {CollectiveNa
 Json = dict[str, Any]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_INTEGER = 2**64 - 1
+MAX_BYTES = 64 * 2**20
+MAX_GROUP = 2**16
+MAX_CHUNKS = 2**24
+_DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
+_COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +249,6 @@ class JsonFields:
 
 def _is_whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_INTEGER
-
-
-MAX_BYTES = 64 * 2**20
-MAX_GROUP = 2**16
-MAX_CHUNKS = 2**24
-
-_DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
-_COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
 
 
 def parse_plan(text: bytes, collective: CustomCollective | None = None) -> ExecutionPlan:

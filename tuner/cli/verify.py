@@ -63,6 +63,11 @@ _UNNAMED = "{0.compute_count} ranks that are all connected"
 COLLECTIVE_SUFFIX = ".collective.json"
 """Suffix of the file, next to a program for given sizes, that describes its collective."""
 MAX_CHECKED_RANKS = 512
+FORMAT = "chorale-job/1"
+GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
+JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
+LAUNCHERS: Mapping[Literal["openmpi", "srun"], str] = {"openmpi": "mpirun", "srun": "srun"}
+"""Launcher -> suffix of the folder name. Each GPU job is written for both launchers."""
 
 
 def verify(
@@ -329,13 +334,6 @@ def lower(
     document |= {"schedule": schedule.id, "output": output}
     table = _program_table(f"{output}: checked", document, unit)
     return Result(document, table, next_step=f"chorale export {quote(file)} -o job, or chorale run {quote(output)}")
-
-
-FORMAT = "chorale-job/1"
-GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
-JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
-LAUNCHERS: Mapping[Literal["openmpi", "srun"], str] = {"openmpi": "mpirun", "srun": "srun"}
-"""Launcher -> suffix of the folder name. Each GPU job is written for both launchers."""
 
 
 def folder_files(

@@ -27,6 +27,11 @@ MAX_BYTES = 2**20
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 _MORE_FAULTS = 4
+TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
+"""Collectives that campaigns can tune."""
+MAX_SIZES = 8
+"""Maximum number of sizes to measure for a recorded job; each represents the sizes around it."""
+_SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 
 def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
@@ -153,14 +158,6 @@ def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:
 def _alternatives(names: Sequence[str], word: str = "or") -> str:
     quoted = [repr(name) if word == "or" else name for name in names]
     return f" {word} ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
-
-
-TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
-"""Collectives that campaigns can tune."""
-
-MAX_SIZES = 8
-"""Maximum number of sizes to measure for a recorded job; each represents the sizes around it."""
-_SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 
 @dataclass(frozen=True, slots=True)

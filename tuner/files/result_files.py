@@ -26,6 +26,24 @@ _WAY_OUT = (
 )
 _TEST = re.compile(r"\b(\w+)_perf\b")
 _SECTION = re.compile(r"^# Collective test starting: .*$|^.*\b\w+_perf(?:_mpi)?\b.*$", re.MULTILINE)
+_TABLE_ROW = re.compile(r"^\s*\|(?:[^|\n]*\|){5,}[ \t]*$", re.MULTILINE)
+"""Row of a Markdown table with copied results."""
+_COMMA_ROW = re.compile(
+    r"^[ \t]*\d+(?:[ \t]+[\w+-]+)*?[ \t]+\d+,\d+(?:[ \t]+[\w.,+/-]+)*[ \t]*$|^[^;\n]*(?:;[^;\n]*){4,}$", re.MULTILINE
+)
+"""Rows of tables with decimal commas."""
+_ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s|# Benchmarking \S|#bytes #repetitions")
+_JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
+_CSV = re.compile(
+    r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
+)
+"""Beginning of JSON or CSV results; output of a launcher may precede them."""
+_MPI_TEST = re.compile(
+    r"^[ \t]*# (?:OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v\S+|Benchmarking (?P<imb>\S+))", re.MULTILINE
+)
+_TIMES = ("avg latency(us)", "pure comm.(us)", "latency(us)", "t_pure[usec]", "t_max[usec]")
+_PROCESSES = re.compile(r"^[ \t]*# #processes = (\d+)", re.MULTILINE)
+_PER_RANK = ("allgather", "alltoall")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +103,6 @@ def parse_results(content: bytes | str, name: str) -> list[Results]:
     return found
 
 
-_TABLE_ROW = re.compile(r"^\s*\|(?:[^|\n]*\|){5,}[ \t]*$", re.MULTILINE)
-"""Row of a Markdown table with copied results."""
-_COMMA_ROW = re.compile(
-    r"^[ \t]*\d+(?:[ \t]+[\w+-]+)*?[ \t]+\d+,\d+(?:[ \t]+[\w.,+/-]+)*[ \t]*$|^[^;\n]*(?:;[^;\n]*){4,}$", re.MULTILINE
-)
-"""Rows of tables with decimal commas."""
-_ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s|# Benchmarking \S|#bytes #repetitions")
-
-
 def _parsed(text: str, name: str) -> list[Results]:
     if (document := _JSON.search(text)) is not None:
         return _from_json(text[document.start() :], name)
@@ -104,13 +113,6 @@ def _parsed(text: str, name: str) -> list[Results]:
         except csv.Error as error:
             raise InvalidInput("the results are not CSV: {}", f"{name}: {error}", _WAY_OUT) from None
     return _from_mpi(text) or _from_tables(text, name)
-
-
-_JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
-_CSV = re.compile(
-    r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
-)
-"""Beginning of JSON or CSV results; output of a launcher may precede them."""
 
 
 def collective_named(text: str) -> str | None:
@@ -216,14 +218,6 @@ def _version(text: str | None) -> str | None:
     major, minor, patch = (code // 10000, code // 100 % 100, code % 100) if code >= 10000 else (
         code // 1000, code // 100 % 10, code % 100)  # fmt: skip
     return f"{major}.{minor}.{patch}"
-
-
-_MPI_TEST = re.compile(
-    r"^[ \t]*# (?:OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v\S+|Benchmarking (?P<imb>\S+))", re.MULTILINE
-)
-_TIMES = ("avg latency(us)", "pure comm.(us)", "latency(us)", "t_pure[usec]", "t_max[usec]")
-_PROCESSES = re.compile(r"^[ \t]*# #processes = (\d+)", re.MULTILINE)
-_PER_RANK = ("allgather", "alltoall")
 
 
 def _from_mpi(text: str) -> list[Results]:

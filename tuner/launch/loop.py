@@ -45,6 +45,10 @@ from chorale.tuner.trials.records import (
 from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.controller")
+NODES = "nodes"
+WAIT_S = 0.5
+Value = TypeVar("Value")
+Listener = Callable[[TrialRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +214,6 @@ class Overhead:
             **({"notes": dict(self.notes)} if self.notes else {}),
             **({"priors": self.priors} if self.priors else {}),
         }
-
-
-NODES = "nodes"
-WAIT_S = 0.5
-
-Value = TypeVar("Value")
-Listener = Callable[[TrialRecord], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ _PAPER_IN = 5.2, 3.5
 """Width and height of charts in inches: 10-point text stays readable in a paper's column, 3.3 inches wide."""
 _SHADE = "0.88"
 _BINS = 400
+_PARTS = (
+    ("compute_s", "computation", "C0"),
+    ("alltoall_s", "all-to-all", "C1"),
+    ("exposed_allreduce_s", "allreduce that is not hidden", "C3"),
+)
 
 
 def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
@@ -116,13 +121,6 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")
     write_figure(figure, path, "frontier")
-
-
-_PARTS = (
-    ("compute_s", "computation", "C0"),
-    ("alltoall_s", "all-to-all", "C1"),
-    ("exposed_allreduce_s", "allreduce that is not hidden", "C3"),
-)
 
 
 def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:

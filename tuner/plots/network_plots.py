@@ -38,6 +38,11 @@ _SHAPE = 1.5  # width over height of a picture that fits a screen
 _AROUND_IN = 0.5  # space for a panel's title
 _LOAD_COLOURS = "plasma_r"
 _STEP_COLOURS = ("#1d4ed8", "#c026d3", "#ea580c", "#16a34a", "#0891b2", "#a16207", "#dc2626", "#4b5563")
+COMPUTE_COLOUR = "#2b6cb0"
+SWITCH_COLOUR = "#c05621"
+ABLE_COLOUR = "#7b341e"
+BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+_NODE_SHARE = 0.46  # diameter relative to the distance to the nearest node
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +100,6 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
         straight = start * (1 - along_curve) + end * along_curve
         curves.append(straight + 4 * along_curve * (1 - along_curve) * height * left)
     return curves
-
-
-COMPUTE_COLOUR = "#2b6cb0"
-SWITCH_COLOUR = "#c05621"
-ABLE_COLOUR = "#7b341e"
-BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-_NODE_SHARE = 0.46  # diameter relative to the distance to the nearest node
 
 
 def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:

@@ -35,6 +35,11 @@ LIBRARY = "library"
 REPEATS, FIRST_REPEATS = 5, 1
 GOAL, WRONG = 1.05, 1.05
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
+Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
+"""Yields the next candidate and its number of repetitions (None: the default), and receives the measured trial."""
+FIRST_SHARE = 4
+"""The first 1 / `FIRST_SHARE` of a forest's trials, but at least three, are random."""
+TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +93,6 @@ class Noise:
         elif self.kind == "launch":
             logarithms += random.normal(0.0, 0.05, (*times_s.shape, 1))
         return np.asarray(times_s[..., None] * np.exp(logarithms))
-
-
-Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
-"""Yields the next candidate and its number of repetitions (None: the default), and receives the measured trial."""
-
-FIRST_SHARE = 4
-"""The first 1 / `FIRST_SHARE` of a forest's trials, but at least three, are random."""
-
-TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
 
 
 def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choices:

@@ -42,6 +42,13 @@ _FOUND: Mapping[tuple[str, str], str] = {
     "network.json` reads outputs of nvidia-smi, rocm-smi, ibnetdiscover and others",
 }  # fmt: skip
 """(kind of the given name, expected kind or "" for any) -> fix, in which {0} stands for the given name."""
+_CODE = re.compile(r"(`chorale [^`]*`|run: chorale [^;]*)")
+_DESIGN = re.compile(r"`chorale synth (\w+ )?(\S+) -o schedule.parquet` makes such a file")
+_FLAG_WITH_VALUE = re.compile(
+    r"--([a-z][a-z0-9-]*)[ =]([0-9][\w.,/:%]*|[A-Z]{3,}\b|(?<=--collective )(?:all\w+|reduce\w*|broadcast))"
+)
+_FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
+_ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def explained(error: ChoraleError) -> ChoraleError:
@@ -79,15 +86,6 @@ def kind_of(word: str) -> str | None:
     if word.lower().endswith(_FILE_SUFFIXES) or Path(word).is_file():
         return "file"
     return next((kind for kind, names in (("runner", RUNNERS), ("target", TARGETS)) if word in names), None)
-
-
-_CODE = re.compile(r"(`chorale [^`]*`|run: chorale [^;]*)")
-_DESIGN = re.compile(r"`chorale synth (\w+ )?(\S+) -o schedule.parquet` makes such a file")
-_FLAG_WITH_VALUE = re.compile(
-    r"--([a-z][a-z0-9-]*)[ =]([0-9][\w.,/:%]*|[A-Z]{3,}\b|(?<=--collective )(?:all\w+|reduce\w*|broadcast))"
-)
-_FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
-_ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def for_python(error: ChoraleError) -> ChoraleError:

@@ -64,6 +64,13 @@ OUTSIDE_TOTAL = ("topology", "bound", "writing")
 _WARN_ABOVE = Fraction(1, 100)
 """If a schedule misses a bound by more than this fraction, the document contains a warning."""
 FOREST_ONLY = "forest"
+LARGE_BYTES = 2**30
+LARGE_PLAN = 4_000
+"""For plans with more instructions than this, other lowering options are not tried because that would take too long."""
+LARGE_LOSS = 0.15
+MIN_GAIN = 0.05
+MAX_MESSAGES = 2**17
+SPLITS = (2, 4, 8)
 
 
 def describe_topology(topology: Topology) -> dict[str, Any]:
@@ -494,15 +501,6 @@ def prediction(
         time_us = pricing.simulate_program(program, topology, network, size_bytes, buffer_bytes).end_s * 1e6
     time_per_byte = rational_text(pricing.program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
-
-
-LARGE_BYTES = 2**30
-LARGE_PLAN = 4_000
-"""For plans with more instructions than this, other lowering options are not tried because that would take too long."""
-LARGE_LOSS = 0.15
-MIN_GAIN = 0.05
-MAX_MESSAGES = 2**17
-SPLITS = (2, 4, 8)
 
 
 def loss_document(

@@ -26,6 +26,11 @@ from chorale.tuner.config.values import RunnerSection, Value, is_adopted
 from chorale.tuner.trials.records import LIBRARY_PARAMETERS, PLAN_PARAMETERS, Candidate
 
 MAX_POINTS = 10**5
+ELEMENT_BYTES = 4
+MAX_PADDING = 0.05
+"""Largest relative growth of a vector when its chunks are rounded up to whole elements."""
+_NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
+"""Parameter -> option that a method must have for the parameter to matter. `depth` pipelines trees, so it needs `k`."""
 
 
 class Constraints(Protocol):
@@ -125,14 +130,6 @@ def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
     if isinstance(program, LibraryCall):
         return section.capabilities.library_settings
     return section.config.executes_plans if program.one_sided else section.capabilities.any_program
-
-
-ELEMENT_BYTES = 4
-MAX_PADDING = 0.05
-"""Largest relative growth of a vector when its chunks are rounded up to whole elements."""
-
-_NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
-"""Parameter -> option that a method must have for the parameter to matter. `depth` pipelines trees, so it needs `k`."""
 
 
 @dataclass(frozen=True, slots=True)

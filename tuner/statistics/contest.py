@@ -34,6 +34,10 @@ FIRST_CONTROL = 2
 """Number of repetitions in the first control: the smallest number that shows how much repetitions scatter."""
 CONTENDER_DEVIATIONS = 2.5
 RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
+HOPELESS = 4
+"""A contest ends undecided if a decision would need this many times the allowed launches."""
+MAX_LAUNCHES = 10**6
+"""Estimates above this are reported as this number: equally fast programs can never be distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +336,6 @@ class SizeContest:
             more_seconds=more * float(np.mean(self._seconds[-1:])),
             outliers=tuple(f"{name} in launch {launch + 1}" for name, launch in table.outliers()),
         )
-
-
-HOPELESS = 4
-"""A contest ends undecided if a decision would need this many times the allowed launches."""
-
-MAX_LAUNCHES = 10**6
-"""Estimates above this are reported as this number: equally fast programs can never be distinguished."""
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:

@@ -49,6 +49,13 @@ _log = logging.getLogger("chorale.registry")
 
 UNCHANGED_RULE = "a registered file is not the one that was measured: {}"
 RERUN_WAY_OUT = "run the campaign again to register a correct one"
+PROMOTION = "chorale.promotion"
+REASON = "chorale.promotion_reason"
+RATIO = "chorale.promotion_ratio"
+ROLLED_BACK = "chorale.rolled_back"
+HISTORY = "chorale.champions."
+"""Tag of a model, followed by an alias: numbers of the versions that had the alias, oldest first."""
+MAX_REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +140,6 @@ def as_baseline(size: records.SizeResult, baseline: str) -> records.SizeResult:
 
 def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
-PROMOTION = "chorale.promotion"
-REASON = "chorale.promotion_reason"
-RATIO = "chorale.promotion_ratio"
-ROLLED_BACK = "chorale.rolled_back"
-HISTORY = "chorale.champions."
-"""Tag of a model, followed by an alias: numbers of the versions that had the alias, oldest first."""
-MAX_REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True)

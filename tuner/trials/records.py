@@ -32,6 +32,11 @@ from chorale.tuner.statistics.contest import BaselineTimes, Controls, SizeVerdic
 Environment = dict[str, str | int | float | None]
 MIN_SPEEDUP = 1.02
 """Smallest speed-up over the fastest baseline for which a program is chosen. Below it, the baseline is chosen."""
+_PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0, "vector_bytes": 16}
+PLAN_PARAMETERS = tuple(_PLAN_DEFAULTS)
+"""Parameters that only matter for one-sided targets."""
+LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
+"""Parameters that only matter for a library's own algorithms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,6 @@ class Candidate:
         plain = Candidate(self.method).parameters
         shown = [f"{name}={value}" for name, value in self.parameters.items() if value != plain[name]]
         return " ".join([self.method, *shown])
-
-
-_PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0, "vector_bytes": 16}
-PLAN_PARAMETERS = tuple(_PLAN_DEFAULTS)
-"""Parameters that only matter for one-sided targets."""
-LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
-"""Parameters that only matter for a library's own algorithms."""
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:

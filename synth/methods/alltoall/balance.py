@@ -23,6 +23,12 @@ MAX_DENOMINATOR = 4096
 FEW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
 MORE_COUNTS = (96, 128, 192, 256, 384, 512, 720, 1024, 2048, 4096)
 _NEARLY_BEST = Fraction(201, 200)
+ENOUGH = Fraction(101, 100)
+"""Flows within 1 % of the upper bound are not changed."""
+ROUNDS = 16
+_MANY_CELLS = 2**18
+_FEW_ROUNDS = 2
+_LEAST = 1e-18
 
 
 class Router:
@@ -74,14 +80,6 @@ def fine_units(node_count: int, denominator: int = 1) -> int:
     """
     most = 720720 if node_count <= 2**13 else 5040
     return most if most % denominator == 0 else denominator * max(1, most // denominator)
-
-
-ENOUGH = Fraction(101, 100)
-"""Flows within 1 % of the upper bound are not changed."""
-ROUNDS = 16
-_MANY_CELLS = 2**18
-_FEW_ROUNDS = 2
-_LEAST = 1e-18
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,6 +36,11 @@ from chorale.synth.processors import blocks, in_threads
 
 Floats = NDArray[np.float64]
 _SOURCES_AT_ONCE = 32
+_PARTS = 2**16
+"""Number of equal parts into which all data are divided, to be distributed among the flows of a mixture."""
+_ROWS_AT_ONCE = 512
+"""Number of links that are added to the linear program at a time, largest loads first."""
+_TOLERANCE = 1e-7
 
 
 class PricedLoads(NamedTuple):
@@ -96,13 +101,6 @@ class PricedFlows:
         loads = np.zeros(problem.link_count, dtype=np.int64)
         sums = native.add_priced_loads(network, problem.sources[block], weights, prices, self.temperature, units, loads)
         return loads, *sums
-
-
-_PARTS = 2**16
-"""Number of equal parts into which all data are divided, to be distributed among the flows of a mixture."""
-_ROWS_AT_ONCE = 512
-"""Number of links that are added to the linear program at a time, largest loads first."""
-_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,11 @@ from chorale.synth.methods.alltoall.linear_program import Commodities
 from chorale.synth.processors import blocks, in_threads
 
 RateMethod = Literal["lp", "prices"]
+BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
+"""Called with the best bounds so far: (lower, upper)."""
+_SOURCES_AT_ONCE = 256
+PRICE_UNITS = 720720 * 16
+"""Price of the most expensive link. A multiple of all numbers up to 16 keeps simple ratios exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,6 @@ class AllToAllRate:
     def gap(self) -> Fraction:
         """upper / lower - 1. It is 0 if the rate is known exactly."""
         return self.upper / self.lower - 1
-
-
-BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
-"""Called with the best bounds so far: (lower, upper)."""
-
-
-_SOURCES_AT_ONCE = 256
-PRICE_UNITS = 720720 * 16
-"""Price of the most expensive link. A multiple of all numbers up to 16 keeps simple ratios exact."""
 
 
 def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:

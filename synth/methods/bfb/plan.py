@@ -33,6 +33,9 @@ _USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
 _MORE_CHUNKS = (96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 _LARGEST_DENOMINATOR = 4096
 _NEARLY = Fraction(101, 100)
+BLOCKS = 64
+Block = tuple[int, int]
+"""(first, end): nodes `first` to `end` - 1, which are solved in one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +247,6 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
         )
         _memory[network.key] = problems, int(rows.max())
     return _memory[network.key]
-
-
-BLOCKS = 64
-
-
-Block = tuple[int, int]
-"""(first, end): nodes `first` to `end` - 1, which are solved in one task."""
 
 
 def blocks_of(nodes: int) -> list[Block]:

@@ -31,6 +31,13 @@ from chorale.synth.processors import blocks, in_threads
 from chorale.synth.topology.distance import hops_along
 from chorale.synth.topology.translations import Transversal
 
+Hops = NDArray[np.uint16]
+MOST_WORK = 2**25
+MOST_LATE_WORK = 2**30
+"""Limit of nodes * arcs for `layered_trees` if growing trees has proved slow. It takes one minute instead of hours."""
+MOST_NODES = 4096
+_NODES_AT_ONCE = 32
+
 
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
     """Return trees of height at most d + 1 that use the full supply of `network`, if it is a d-dimensional hypercube.
@@ -76,9 +83,6 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
     return Trees(np.repeat(roots, count).astype(np.int32), weights, parent_arc)
 
 
-Hops = NDArray[np.uint16]
-
-
 class InArcShares(NamedTuple):
     """The arcs over which a node receives trees. Row i: trees `lo[i]` to `hi[i] - 1` of `root[i]` arrive over `arc[i]`.
 
@@ -104,13 +108,6 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
     needs[node] = 0
     left = network.capacity[row].copy()
     return InArcShares(*native.in_arc_shares(network.src[row], left, needs, hops, node, int(row.start), beside))
-
-
-MOST_WORK = 2**25
-MOST_LATE_WORK = 2**30
-"""Limit of nodes * arcs for `layered_trees` if growing trees has proved slow. It takes one minute instead of hours."""
-MOST_NODES = 4096
-_NODES_AT_ONCE = 32
 
 
 def layered_trees(network: ForestNetwork, transversal: Transversal | None = None, most_work: int = MOST_WORK) -> Trees:

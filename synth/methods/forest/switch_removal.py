@@ -24,6 +24,10 @@ from chorale.synth.methods.forest.switch_groups import SwitchGroups, clusters_be
 
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: whether the node is on the sink side of the cut."""
+PATIENCE = 8
+"""After this number of infeasible proposals, the longest feasible prefix is used."""
+FABRIC_ROUNDS = 32
+_CUTS_PER_CALL = 512
 
 
 class PathPieces(NamedTuple):
@@ -139,13 +143,6 @@ def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNe
 
 def _ends(network: ForestNetwork, splits: Splits) -> tuple[Ranks, Ranks]:
     return network.src[splits.arcs[splits.offsets[:-1]]], network.dst[splits.arcs[splits.offsets[1:] - 1]]
-
-
-PATIENCE = 8
-"""After this number of infeasible proposals, the longest feasible prefix is used."""
-
-FABRIC_ROUNDS = 32
-_CUTS_PER_CALL = 512
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:

@@ -52,6 +52,13 @@ _FEW_CELLS = 2**12
 _MOST_CELLS = 2**17
 """Above this number of ranks * links, planning flows takes minutes; a plan in closed form is used if there is one."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
+BASELINES: Mapping[str, str] = {
+    "direct": "every pair over one shortest path, all at the same time",
+    "sender_rail": "over the NIC of the sender, then inside the receiver's box, all at the same time",
+    "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
+    "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
+}
+"""How libraries send traffic; a plan is compared with the fastest. In a single box, rails are the same as `direct`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -358,15 +365,6 @@ def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64])
     spread = np.zeros(len(topology.links), dtype=np.int64)
     spread[problem.link_ids] = loads
     return topology.links.longest_time(spread)
-
-
-BASELINES: Mapping[str, str] = {
-    "direct": "every pair over one shortest path, all at the same time",
-    "sender_rail": "over the NIC of the sender, then inside the receiver's box, all at the same time",
-    "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
-    "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
-}
-"""How libraries send traffic; a plan is compared with the fastest. In a single box, rails are the same as `direct`."""
 
 
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:

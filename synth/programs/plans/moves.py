@@ -13,6 +13,11 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Op
 from chorale.synth.programs.program import Buffer
 
 MAX_PIECES = 64
+_PAIRS = frozenset(
+    {Action.PUT, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH, Action.GET, Action.COPY, Action.PUT_PACKETS}
+    | {Action.READ_PUT_PACKETS, Action.COPY_PACKETS, Action.UNPACK_PACKETS}
+)
+"""Operations that copy the k-th source to the k-th target."""
 
 
 class Stretch(NamedTuple):
@@ -92,13 +97,6 @@ def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
                 numbers = block.channels_of(each.kind)
                 channels = tuple(numbers[local] for local in each.channels) if each.kind != "switch" else ()
                 yield Step(number, each, repeat, channels)
-
-
-_PAIRS = frozenset(
-    {Action.PUT, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH, Action.GET, Action.COPY, Action.PUT_PACKETS}
-    | {Action.READ_PUT_PACKETS, Action.COPY_PACKETS, Action.UNPACK_PACKETS}
-)
-"""Operations that copy the k-th source to the k-th target."""
 
 
 @dataclass(frozen=True, slots=True)

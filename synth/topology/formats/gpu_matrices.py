@@ -57,6 +57,11 @@ _TABLES = (
 )  # fmt: skip
 _AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)", re.IGNORECASE)
 _AMD_CSV = re.compile(r"^(?:[\w ]+,)*link_type_gpu_\d+.*$", re.MULTILINE)
+_MOST_XGMI = 8
+_AMD_MODEL = "name the model of these GPUs, such as MI300X"
+_PARTITIONS = "if these are partitions of GPUs, save all that `rocm-smi --showtopo` prints, with its weights"
+_ONE_DEVICE_WEIGHT = 13
+"""The amdgpu driver's weight between partitions of one GPU (modes CPX, DPX, QPX); one xGMI link has weight 15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,13 +360,6 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
         ranks = tuple(rank for rank in range(count) if device[rank] == gpu)
         gpus.append(Gpu(ranks, f"gpu{gpu}", cpu[gpu], slot, tuple(wires)))
     return Machine(tuple(gpus), (), tuple(hosts), facts=(*_model_fact(model, chosen), *facts, *shared_gpus(gpus)))
-
-
-_MOST_XGMI = 8
-_AMD_MODEL = "name the model of these GPUs, such as MI300X"
-_PARTITIONS = "if these are partitions of GPUs, save all that `rocm-smi --showtopo` prints, with its weights"
-_ONE_DEVICE_WEIGHT = 13
-"""The amdgpu driver's weight between partitions of one GPU (modes CPX, DPX, QPX); one xGMI link has weight 15."""
 
 
 def _number(text: str | None) -> int | None:

@@ -35,6 +35,11 @@ _BUS = re.compile(r"[0-9a-f]+(:[0-9a-f]+)+\.[0-9a-f]+")
 _GPU_CLASSES, _NIC_CLASS = ("0x03", "0x12", "0x13"), "0x02"
 _SWITCH_CLASS, _CPU_BRIDGE_CLASS = "0x0680", "0x068001"
 _DEFAULT_MBIT = 10_000
+PATTERNS = {1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet direct"}
+RING = 4
+MAX_CHANNELS = 64
+_LOCAL_BITS = 2**56 - 1  # the higher bits of a device number are the host number
+_GRAPH_WAY_OUT = "give what NCCL wrote with NCCL_GRAPH_DUMP_FILE"
 
 
 def read_machine(root: Element) -> Machine:
@@ -220,13 +225,6 @@ def _bus(element: Element, name: str) -> str:
         return text
     rule = f"{name} of <{element.tag}> in a topology dump must be a bus id"
     raise InvalidInput(rule, repr(text), "write it as 0000:3b:00.0")
-
-
-PATTERNS = {1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet direct"}
-RING = 4
-MAX_CHANNELS = 64
-_LOCAL_BITS = 2**56 - 1  # the higher bits of a device number are the host number
-_GRAPH_WAY_OUT = "give what NCCL wrote with NCCL_GRAPH_DUMP_FILE"
 
 
 @dataclass(frozen=True, slots=True)

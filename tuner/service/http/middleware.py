@@ -27,6 +27,17 @@ WITH_BODY = ("POST", "PUT", "PATCH")
 _REFUSAL_HEADERS = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_BYTES, MAX_FILES, MAX_REFUSED_FILES = 16 * 2**20, 8, 2
+LINES_A_MINUTE = 10
+"""Maximum number of lines per minute about a client's refused requests. Further ones are only counted, and the count is
+written in the next line."""
+MAX_COUNTED_CLIENTS = 4096
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -156,13 +167,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-MAX_BYTES, MAX_FILES, MAX_REFUSED_FILES = 16 * 2**20, 8, 2
-LINES_A_MINUTE = 10
-"""Maximum number of lines per minute about a client's refused requests. Further ones are only counted, and the count is
-written in the next line."""
-MAX_COUNTED_CLIENTS = 4096
-
-
 class AuditLog:
     """Writes lines of JSON to files in `folder`: changes to audit.jsonl, refused requests to refused.jsonl.
     Thread-safe.
@@ -225,14 +229,6 @@ class Metrics(CollectorRegistry):
         jobs = Gauge("chorale_jobs", "Unfinished jobs.", ("state",), registry=self)
         for state in ("queued", "running"):
             jobs.labels(state).set_function(lambda state=state: counts()[state])  # type: ignore[misc]
-
-
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 
 
 class AccessLog:
