@@ -296,11 +296,11 @@ class EmulatedFabric:
 
     @property
     def is_broken(self) -> bool:
-        """Return whether the process that forwards its packets has ended."""
+        """Return whether the process that forwards the fabric's packets has ended."""
         return bool(self.wire_pid) and not is_wire_running(self.wire_pid, self.pid)
 
     def require_links(self) -> None:
-        """Raise Unavailable if the process that forwards its packets has ended."""
+        """Raise Unavailable if the process that forwards the fabric's packets has ended."""
         if self.is_broken:
             rule = f"fabric {self.name} has lost the process that forwards its packets: {{}}"
             way_out = f"run `chorale fabric down {self.name}` and bring it up again"

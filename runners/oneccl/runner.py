@@ -86,7 +86,7 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 
 
 class OneCclRanks(StartedRanks):
-    """Starts one process per rank for each request, because oneCCL reads its environment variables once per process.
+    """Starts one process per rank for a single request, because oneCCL reads environment variables once per process.
 
     argv:        command that starts a rank, without the arguments that differ between ranks
     files:       files for each process's working folder

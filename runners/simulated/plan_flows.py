@@ -108,7 +108,7 @@ class PlanMessages:
         return found
 
     def all(self) -> Iterator[tuple[Connection, int]]:
-        """Yield (connection, parts of chunks) for every message. O(operations)."""
+        """Yield the connection and the size (in parts of chunks) of every message. O(operations)."""
         for rank, body in enumerate(self._plan.ranks):
             for block in body.blocks:
                 for operation in block.every_operation():

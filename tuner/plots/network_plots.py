@@ -144,7 +144,7 @@ class NetworkCanvas:
 
     @staticmethod
     def of(topology: Topology, connections: list[DrawnConnection], widest_in: float) -> NetworkCanvas:
-        """Return the canvas of `topology`, at most about `widest_in` inches wide or high."""
+        """Return a canvas for `topology`, at most about `widest_in` inches wide or high."""
         places = node_positions(topology)
         curves = curves_of(connections, places)
         spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0

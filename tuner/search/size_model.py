@@ -275,7 +275,7 @@ class SizeModel:
         return np.asarray(np.exp(-together))
 
     def _misfit(self, parameters: Floats, distances: Sequence[Floats], values: Floats) -> tuple[float, Floats]:
-        """Return the negative logarithm of likelihood times prior, and its gradient."""
+        """Return -log(likelihood * prior) of the covariance parameters, and its gradient."""
         scales, octaves, variance, noise = self._named(parameters)
         kx, kz = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
         spectrum = _spectrum(kx, kz, variance, noise)
@@ -317,7 +317,7 @@ def _matern(distance: Floats) -> Floats:
 
 
 def _trace(vectors: Floats, slope: Floats) -> Floats:
-    """Return the diagonal of vectors^T slope vectors."""
+    """Return the diagonal of the matrix product vectors^T slope vectors."""
     return np.asarray(np.sum(vectors * (slope @ vectors), axis=0))
 
 

@@ -296,7 +296,7 @@ def local_token(home: Home) -> str:
 
 
 class TokenCallers:
-    """Looks up callers by token, in a token file that is read again when it changes, and by the local token.
+    """Provides the callers in a token file, which is read again when it changes, and the owner of the local token.
 
     If the file becomes unreadable, all calls raise Unavailable, so nobody listed in it has access.
     """

@@ -107,7 +107,7 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
 
 
 def slowdowns(changed: Snapshot, published: Snapshot, now: Snapshot) -> list[Slowdown]:
-    """Return the sizes at which the published table's program is clearly slower than the previous program.
+    """Return the sizes at which jobs take clearly longer with the published table than with the previous one.
 
     changed, published, now: jobs' reports when the fabric changed, when the table was published, and now. The previous
     program's times are taken between the first two, because before that the fabric was different.

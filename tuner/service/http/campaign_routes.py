@@ -150,7 +150,7 @@ def campaign_document(
 
 @campaign_router.post("/{name}/stop", status_code=202, summary="Stop a campaign")
 def stop(name: Name, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Ask the launch to end. Its measurements are kept, and it can be resumed."""
+    """Make the launch end soon. Its measurements are kept, and it can be resumed."""
     note_campaign(request, name, campaigns.profile_of(name))
     campaigns.stop(name, caller)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
