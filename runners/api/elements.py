@@ -54,7 +54,6 @@ class DataPattern:
         return max(1, self.bases // self._weight_limit())
 
     def weights(self) -> NDArray[np.int64]:
-        """Return every rank's weight."""
         random = np.random.default_rng([self.seed, self.run])
         return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
 

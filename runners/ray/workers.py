@@ -174,7 +174,6 @@ class RayWorkers:
         self._cluster.close()
 
     def _send(self) -> None:
-        """Send the waiting requests to free workers."""
         busy = [call.measurer for call in self._running.values()]
         for _ in range(min(len(self._builds), self._builders - busy.count(None))):
             call = self._builds.popleft()
