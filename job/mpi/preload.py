@@ -1,10 +1,10 @@
 """Build the preloaded library for the installed MPI.
 
-MPI handles (communicators, types) are integers in MPICH and addresses in Open MPI 5, which lacks the standard ABI;
-programs are compiled with one of the two headers. Therefore the library is compiled for each MPI and linked with it, so
-that MPI's functions are found even if a program loads MPI late, as Python does. A program that was built for another
-MPI (for example for the standard ABI, with mpicc_abi) is refused with a message; `chorale job mpi-preload MPICC` builds
-another library for it.
+MPI handles (communicators, types) are integers in MPICH's header and addresses in Open MPI 5's, which lacks MPI's
+standard ABI. So the library only works with programs that were compiled for the same MPI. It is linked with that MPI:
+then MPI's functions are found even if a program loads MPI late, as Python does. A program for another MPI (for example
+for the standard ABI, with mpicc_abi) is refused with a message; `chorale job mpi-preload MPICC` builds a library for
+it.
 """
 
 import os
