@@ -165,8 +165,8 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """Load NVRTC: first the version of torch's CUDA, because the driver can load its output, then the newest. For each
-    version, NVIDIA's Python packages are tried before the system's library.
+    """Load NVRTC. The version of torch's CUDA is tried first, because the driver can load its output, then the newest
+    version. For each version, NVIDIA's Python packages are tried before the system's library.
     """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []

@@ -324,6 +324,6 @@ def is_library(configuration: RecordedConfiguration) -> bool:
 
 @cache
 def mi250_table() -> RecordedTable:
-    """Return the shipped measurements, see `MI250_SOURCE`."""
+    """Return the measurements on MI250 GPUs that ship with Chorale, see `MI250_SOURCE`."""
     data = (files("chorale.runners.recorded") / "mi250-runs.csv.gz").read_bytes()
     return RecordedTable(read_runs(decompress(data).decode()))

@@ -301,7 +301,7 @@ def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
 
 
 def _width(topology: Topology, rank: int, switch: int | None) -> float:
-    """Return the bandwidth from `rank` to `switch`; if None, to the rank's first neighbour that is a rank, or any."""
+    """Return the bandwidth from `rank` to `switch`; if it is None, to the first neighbour (a rank if possible)."""
     links = topology.links
     ends = links.dst[links.src == rank]
     near = ends[ends < topology.compute_count]

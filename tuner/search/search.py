@@ -330,8 +330,8 @@ class Search:
     """Suggests candidates in a finite space, with an Optuna study in which no point is tried twice.
 
     The first suggestions are the plan's `starts` or, without these, one point per method; then the sampler decides. If
-    there are priors, their best point is suggested second. As soon as a prior has a weight above 0, the next suggestions
-    come from the priors instead of the remaining first suggestions.
+    there are priors, their best point is suggested second. Once a prior has a weight above 0, the next suggestions come
+    from the priors instead of the remaining first suggestions.
 
     If the sampler suggests a point again, its recorded value is reported to the sampler; a pointless point is pruned.
     After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask` returns

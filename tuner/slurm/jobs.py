@@ -160,7 +160,7 @@ class SubmittedJob:
 
 
 def submit(script: str, folder: Path, name: str) -> SubmittedJob:
-    """Submit `script` as job `name` that writes into `folder`, and record it there under its name.
+    """Submit `script` as the job `name`, which writes into `folder`, and record the job there.
 
     Raises Unavailable, with sbatch's message, if the job is refused.
     """

@@ -83,7 +83,7 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters that determine the id. Those of plans and libraries are left out at their defaults."""
+        """Return the parameters that determine the id, without parameters of plans and libraries at their defaults."""
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 

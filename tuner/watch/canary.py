@@ -173,7 +173,7 @@ class Canary:
     clock: Callable[[], float] = time.monotonic
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
-        """Compare the programs of both tables by alternating repetitions; empty report if the programs are the same.
+        """Compare the programs of both tables by alternating repetitions. The report is empty if no programs differ.
 
         Sizes with the same pair of programs are measured together.
         """

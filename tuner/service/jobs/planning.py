@@ -1,4 +1,4 @@
-"""Runs work that must be done before a request is answered in processes with limits, shared fairly among tokens."""
+"""Runs work that a request must wait for, in separate processes with limits, which tokens share fairly."""
 
 import os
 import threading
