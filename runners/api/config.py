@@ -144,7 +144,7 @@ class RunnerConfig(BaseModel, ABC):
         return LoweringOptions(CPU_TARGET)
 
     def for_network(self, topology: Topology) -> Self:
-        """Return a copy with the options set that are derived from the network."""
+        """Return a copy in which the options that depend on the network are set."""
         return self
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:

@@ -1,1 +1,1 @@
-"""Runs MSCCL++ plans as one kernel on GPUs that can access each other's memory, with stock PyTorch."""
+"""Runs each MSCCL++ plan as a single kernel, on GPUs that can access each other's memory, with stock PyTorch."""

@@ -1,4 +1,4 @@
-"""DeviceRunner: times plans, run as kernels on this machine's GPUs, alternately with the library's collectives."""
+"""DeviceRunner: runs plans as kernels on this machine's GPUs; times them alternately with the library's collectives."""
 
 import sys
 import time

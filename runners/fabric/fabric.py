@@ -164,7 +164,7 @@ def end_process(pid: int) -> None:
 
 
 def _start(name: str, in_user_namespace: bool) -> subprocess.Popen[str]:
-    """Start the process that keeps the namespaces alive. It can outlive this process and leaves it no zombie."""
+    """Start the process that keeps the namespaces alive. It can outlive this process and never becomes a zombie."""
     user: Sequence[str] = ("--user", "--map-root-user") if in_user_namespace else ()
     command = ["setsid", "--fork", "unshare", *user, "--mount", "--net", "sh", "-c", _HOLD, _MARK, name]
     pipe = subprocess.PIPE

@@ -152,7 +152,7 @@ class _Put(NamedTuple):
 
 
 class _Signal(NamedTuple):
-    """A signal. end: (receiving rank, its channel); kind: kind of the channel; gate: see `MessageGraph`"""
+    """A signal between two ranks. end: (receiving rank, its channel); gate: see `MessageGraph`"""
 
     end: tuple[int, int]
     kind: Kind

@@ -315,7 +315,7 @@ def _routing_result(
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
-    """Suggest up to `most` changes to the placement of experts; compare the time after them with DeepSeek's EPLB."""
+    """Suggest up to `most` changes to the placement of experts; compare the result with DeepSeek's balancer EPLB."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)

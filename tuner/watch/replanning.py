@@ -71,7 +71,7 @@ Choice = Mapping[tuple[str, int], _Candidate]
 
 
 class Planner:
-    """Plans tables for states of one fabric, and caches the plans. Thread-safe."""
+    """Plans tuning tables for the states of one fabric, and caches the plans. Thread-safe."""
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request
