@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING
 from chorale.synth.lazy_modules import lazy_names
 
 if TYPE_CHECKING:
-    from chorale.campaigns import best as best
-    from chorale.campaigns import tune as tune
-    from chorale.design import find as find
-    from chorale.design import judge as judge
-    from chorale.design import lower as lower
-    from chorale.design import run as run
-    from chorale.design import simulate as simulate
-    from chorale.design import synthesize as synthesize
-    from chorale.design import topology as topology
-    from chorale.design import verify as verify
+    from chorale.campaigns import best as best, tune as tune
+    from chorale.design import (
+        find as find,
+        judge as judge,
+        lower as lower,
+        run as run,
+        simulate as simulate,
+        synthesize as synthesize,
+        topology as topology,
+        verify as verify,
+    )
     from chorale.job.settings import load_table as load_table
     from chorale.synth.errors import ChoraleError as ChoraleError
-    from chorale.traffic import Replanner as Replanner
-    from chorale.traffic import plan_alltoall as plan_alltoall
-    from chorale.traffic import plan_dispatch as plan_dispatch
+    from chorale.traffic import Replanner as Replanner, plan_alltoall as plan_alltoall, plan_dispatch as plan_dispatch
     from chorale.version import __version__ as __version__
 
 _HOMES = {

@@ -27,8 +27,7 @@ from chorale.synth.build.build import LoweredProgram, build_program, verified_sc
 from chorale.synth.errors import name_among
 from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.finder.cayley_search import search_bases
-from chorale.synth.finder.find import FinderQuery, Goal
-from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.find import FinderQuery, Goal, find as find_topologies
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.traffic.certificate import PLAN_CERTIFICATES, proven_time_per_byte
 from chorale.synth.schedule.schedule import AnySchedule
@@ -47,8 +46,7 @@ from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.bound import checked, gap_verdict
 from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.hints import explained, for_python
-from chorale.tuner.reports.judge import MAX_BYTES, Judgement
-from chorale.tuner.reports.judge import judge as judge_results
+from chorale.tuner.reports.judge import MAX_BYTES, Judgement, judge as judge_results
 from chorale.tuner.reports.tables import algbw_text, seconds_text, short_id, time_per_byte_text
 
 if TYPE_CHECKING:

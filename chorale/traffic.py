@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from chorale.design import DesignedSchedule, Network, in_words_of_arguments, network_of, verify
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.traffic.copies import DispatchPlan
-from chorale.synth.methods.traffic.copies import plan_dispatch as _plan_dispatch
+from chorale.synth.methods.traffic.copies import DispatchPlan, plan_dispatch as _plan_dispatch
 from chorale.synth.methods.traffic.matrix import MAX_AMOUNT, as_array, require_ranks, traffic_matrix
 from chorale.synth.methods.traffic.plan import TrafficPlan, certificate_of, traffic_schedule
 from chorale.synth.methods.traffic.planner import along, bound_on, in_chunks, plan_amounts

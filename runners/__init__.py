@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from chorale.synth.lazy_modules import lazy_names
 
 if TYPE_CHECKING:
-    from chorale.runners.api.base import FailureKind as FailureKind
-    from chorale.runners.api.base import Measurement as Measurement
-    from chorale.runners.api.base import Outcome as Outcome
-    from chorale.runners.api.base import ProgramSettings as ProgramSettings
-    from chorale.runners.api.base import RunFailure as RunFailure
-    from chorale.runners.api.base import Runner as Runner
-    from chorale.runners.api.base import RunRequest as RunRequest
-    from chorale.runners.api.base import SizeMeasurement as SizeMeasurement
+    from chorale.runners.api.base import (
+        FailureKind as FailureKind,
+        Measurement as Measurement,
+        Outcome as Outcome,
+        ProgramSettings as ProgramSettings,
+        RunFailure as RunFailure,
+        Runner as Runner,
+        RunRequest as RunRequest,
+        SizeMeasurement as SizeMeasurement,
+    )
     from chorale.runners.api.config import RunnerConfig as RunnerConfig
-    from chorale.runners.api.registry import RUNNERS as RUNNERS
-    from chorale.runners.api.registry import create_runner as create_runner
-    from chorale.runners.api.registry import runner_config as runner_config
-    from chorale.runners.api.units import parse_size as parse_size
-    from chorale.runners.api.units import parse_sizes as parse_sizes
+    from chorale.runners.api.registry import (
+        RUNNERS as RUNNERS,
+        create_runner as create_runner,
+        runner_config as runner_config,
+    )
+    from chorale.runners.api.units import parse_size as parse_size, parse_sizes as parse_sizes
     from chorale.runners.ray.executor import RayExecutor as RayExecutor
 
 _HOMES = {

@@ -10,16 +10,19 @@ from chorale.synth.lazy_modules import lazy_names
 if TYPE_CHECKING:
     from chorale.synth.bounds.lower_bound import lower_bound as lower_bound
     from chorale.synth.build.build import CachingBuilder as CachingBuilder
-    from chorale.synth.build.request import BuildFailure as BuildFailure
-    from chorale.synth.build.request import BuildRequest as BuildRequest
-    from chorale.synth.build.request import BuildResult as BuildResult
-    from chorale.synth.build.request import ScheduleRequest as ScheduleRequest
-    from chorale.synth.collective import Collective as Collective
-    from chorale.synth.collective import parse_collective as parse_collective
-    from chorale.synth.errors import CheckFailed as CheckFailed
-    from chorale.synth.errors import ChoraleError as ChoraleError
-    from chorale.synth.errors import InvalidInput as InvalidInput
-    from chorale.synth.errors import Unavailable as Unavailable
+    from chorale.synth.build.request import (
+        BuildFailure as BuildFailure,
+        BuildRequest as BuildRequest,
+        BuildResult as BuildResult,
+        ScheduleRequest as ScheduleRequest,
+    )
+    from chorale.synth.collective import Collective as Collective, parse_collective as parse_collective
+    from chorale.synth.errors import (
+        CheckFailed as CheckFailed,
+        ChoraleError as ChoraleError,
+        InvalidInput as InvalidInput,
+        Unavailable as Unavailable,
+    )
     from chorale.synth.executor.base import SerialExecutor as SerialExecutor
     from chorale.synth.executor.processes import ProcessExecutor as ProcessExecutor
     from chorale.synth.lowering.lower import lower as lower
@@ -28,13 +31,10 @@ if TYPE_CHECKING:
     from chorale.synth.methods.method import Options as Options
     from chorale.synth.programs.program import Program as Program
     from chorale.synth.schedule.traffic import traffic_of as traffic_of
-    from chorale.synth.simulation.simulate import NetworkModel as NetworkModel
-    from chorale.synth.simulation.simulate import simulate as simulate
-    from chorale.synth.targets.lift import lift as lift
-    from chorale.synth.targets.lift import lift_code as lift_code
+    from chorale.synth.simulation.simulate import NetworkModel as NetworkModel, simulate as simulate
+    from chorale.synth.targets.lift import lift as lift, lift_code as lift_code
     from chorale.synth.targets.registry import target_named as target_named
-    from chorale.synth.topology.formats.networkx_graph import from_networkx as from_networkx
-    from chorale.synth.topology.formats.networkx_graph import to_networkx as to_networkx
+    from chorale.synth.topology.formats.networkx_graph import from_networkx as from_networkx, to_networkx as to_networkx
     from chorale.synth.topology.spec import parse_topology as parse_topology
     from chorale.synth.topology.topology import Topology as Topology
     from chorale.synth.verify.verified import VerifiedSchedule as VerifiedSchedule

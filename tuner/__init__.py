@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING
 from chorale.synth.lazy_modules import lazy_names
 
 if TYPE_CHECKING:
-    from chorale.tuner.config.campaign import Campaign as Campaign
-    from chorale.tuner.config.campaign import make_workers as make_workers
-    from chorale.tuner.config.campaign_file import campaign_of as campaign_of
-    from chorale.tuner.config.campaign_file import load_campaign as load_campaign
-    from chorale.tuner.config.campaign_file import parse_campaign as parse_campaign
+    from chorale.tuner.config.campaign import Campaign as Campaign, make_workers as make_workers
+    from chorale.tuner.config.campaign_file import (
+        campaign_of as campaign_of,
+        load_campaign as load_campaign,
+        parse_campaign as parse_campaign,
+    )
     from chorale.tuner.files.home import Home as Home
     from chorale.tuner.files.program_files import load_program as load_program
-    from chorale.tuner.files.schedule_files import load_schedule as load_schedule
-    from chorale.tuner.files.schedule_files import load_topology as load_topology
-    from chorale.tuner.files.schedule_files import save_schedule as save_schedule
-    from chorale.tuner.launch.tune import TuneReport as TuneReport
-    from chorale.tuner.launch.tune import progress_display as progress_display
-    from chorale.tuner.launch.tune import tune as tune
+    from chorale.tuner.files.schedule_files import (
+        load_schedule as load_schedule,
+        load_topology as load_topology,
+        save_schedule as save_schedule,
+    )
+    from chorale.tuner.launch.tune import TuneReport as TuneReport, progress_display as progress_display, tune as tune
     from chorale.tuner.tracking.mlflow_store import MlflowStore as MlflowStore
-    from chorale.tuner.tracking.registry import RegistryEntry as RegistryEntry
-    from chorale.tuner.tracking.registry import load_best as load_best
-    from chorale.tuner.trials.records import Candidate as Candidate
-    from chorale.tuner.trials.records import TrialRecord as TrialRecord
-    from chorale.tuner.trials.records import tuning_table as tuning_table
+    from chorale.tuner.tracking.registry import RegistryEntry as RegistryEntry, load_best as load_best
+    from chorale.tuner.trials.records import (
+        Candidate as Candidate,
+        TrialRecord as TrialRecord,
+        tuning_table as tuning_table,
+    )
 
 _HOMES = {
     "chorale.tuner.config.campaign": "Campaign make_workers",

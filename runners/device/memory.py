@@ -24,8 +24,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from chorale.runners.engine.build import native_folder
-from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.engine.library import NATIVE as ENGINE, DataType, ReduceOp
 from chorale.runners.plans.rank_plans import NATIVE, Arithmetic, load_plan_library, plan_library
 from chorale.synth.errors import Unavailable
 

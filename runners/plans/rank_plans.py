@@ -20,8 +20,7 @@ import numpy as np
 from chorale.runners.api.elements import Vector
 from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
 from chorale.runners.engine.build import NativeTarget, build_native
-from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.engine.library import DataType, ReduceOp, declare
+from chorale.runners.engine.library import NATIVE as ENGINE, DataType, ReduceOp, declare
 from chorale.runners.measurement.machine import Facts
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.plans.moves import Move, MoveMaker, Repeat, pieces_of_a_chunk

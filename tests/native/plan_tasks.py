@@ -19,8 +19,7 @@ import numpy as np
 
 from chorale.runners.api.programs import equal_parts
 from chorale.runners.engine.build import NativeTarget, build_native
-from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.engine.library import NATIVE as ENGINE, DataType, ReduceOp
 from chorale.runners.plans.rank_plans import NATIVE, PlanBuffers, RankRegion, WordsHead, encode_plan
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions

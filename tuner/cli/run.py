@@ -36,8 +36,7 @@ from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.home import write_file
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
-from chorale.tuner.reports.judge import MAX_BYTES
-from chorale.tuner.reports.judge import judge as judge_results
+from chorale.tuner.reports.judge import MAX_BYTES, judge as judge_results
 from chorale.tuner.reports.tables import Columns, Result, facts_table, rows_table, speed_text
 
 

@@ -24,8 +24,7 @@ from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.options import progress_bar
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.schedule_files import load_schedule, require_schedule_suffix, save_schedule
-from chorale.tuner.reports import bound as bounds
-from chorale.tuner.reports import synthesis as reports
+from chorale.tuner.reports import bound as bounds, synthesis as reports
 from chorale.tuner.reports.hints import kind_of
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
 

@@ -8,8 +8,7 @@ import typer
 from chorale.job.files import read_file
 from chorale.job.settings import load_table, read_table, table_key
 from chorale.job.table.layout import ANY_DTYPE, Table, parse_table, table_bytes
-from chorale.job.table.merging import comparison, parse_range
-from chorale.job.table.merging import merge as merged
+from chorale.job.table.merging import comparison, merge as merged, parse_range
 from chorale.job.table.verification import TableViolation, checked_table, link_violations
 from chorale.runners.process_launch.slurm import gpus_per_machine
 from chorale.synth.errors import ChoraleError, InvalidInput, name_among

@@ -20,8 +20,7 @@ from chorale.synth.errors import name_among
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.candidate import Workload
 from chorale.synth.finder.cayley_search import search_bases
-from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
-from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find as find_topologies, find_all
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.topology.formats.nccl_dump import graph_file, read_graphs
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS

@@ -41,8 +41,7 @@ from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verified import ScheduleViolation
-from chorale.synth.verify.verify import inspect
-from chorale.synth.verify.verify import verify as verify_schedule
+from chorale.synth.verify.verify import inspect, verify as verify_schedule
 from chorale.tuner import load_topology
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.slurm import Site, SlurmTime

@@ -3,8 +3,7 @@
 from collections import Counter, deque
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.training import BUCKETS_BYTES, Layer, best_iteration, train_iteration

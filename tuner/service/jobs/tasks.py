@@ -7,8 +7,7 @@ from typing import Any
 from chorale.synth import InvalidInput, ScheduleRequest, target_named
 from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.executor.base import Progress, SerialExecutor
-from chorale.synth.finder.find import FinderQuery
-from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.find import FinderQuery, find as find_topologies
 from chorale.synth.identity import content_id
 from chorale.synth.methods.bfb.plan import MAX_CHUNKS
 from chorale.synth.methods.catalog import IN_NETWORK, method_named

@@ -8,8 +8,7 @@ import pytest
 from chorale.experiments.framework import live as live_fabric
 from chorale.experiments.framework.live import LiveRun, measure_live
 from chorale.experiments.framework.run import load, run_experiment
-from chorale.experiments.ours import live as channels_live
-from chorale.experiments.ours import scaling as strong_scaling
+from chorale.experiments.ours import live as channels_live, scaling as strong_scaling
 from chorale.experiments.ours.live import Sweep, SweepPoint
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import Unavailable

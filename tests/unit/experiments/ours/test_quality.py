@@ -9,8 +9,7 @@ from chorale.experiments.framework.experiment import Row, synthesized
 from chorale.experiments.framework.run import load, run_experiment
 from chorale.experiments.ours import quality as lowering_quality
 from chorale.experiments.ours.in_network import FABRICS, MIXED, PUBLISHED, PUBLISHED_RATES, RANDOM
-from chorale.experiments.ours.quality import CASES, LoweringCase, row_of
-from chorale.experiments.ours.quality import LOWERING_QUALITY_SIZES as SIZES
+from chorale.experiments.ours.quality import CASES, LOWERING_QUALITY_SIZES as SIZES, LoweringCase, row_of
 from chorale.experiments.ours.tuning import (
     FABRIC,
     RecordedTask,

@@ -4,8 +4,7 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.job.mpi import preload
 from chorale.job.mpi.checking import content_for_ranks

@@ -3,8 +3,7 @@
 from functools import reduce
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.job.table.layout import JobEntry, Table
 from chorale.job.table.merging import (

@@ -15,8 +15,7 @@ import torch
 
 from chorale.job.settings import JobSettings
 from chorale.job.table.layout import ANY_DTYPE, Fallback, JobEntry
-from chorale.job.torch import programs
-from chorale.job.torch import transport as streams
+from chorale.job.torch import programs, transport as streams
 from chorale.job.torch.creation import device_transport
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.transport import BatchedTransport, LoadedTable, StreamOrder, require_capturable

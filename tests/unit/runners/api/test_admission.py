@@ -7,8 +7,7 @@ from typing import Any
 import networkx as nx
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.runners.api.base import FailureKind, RunRequest
 from chorale.runners.api.programs import Connection, ConnectionPaths, program_connections, sent_chunks

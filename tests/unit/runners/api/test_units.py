@@ -1,8 +1,7 @@
 """Sizes as people write them, durations as they read them, and factors of bus bandwidth."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.runners.api.base import bus_factor
 from chorale.runners.api.units import (

@@ -9,8 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from chorale.runners.fabric import fabric as holder
-from chorale.runners.fabric import self_test
+from chorale.runners.fabric import fabric as holder, self_test
 from chorale.runners.fabric.fabric import EmulatedFabric, NamespaceHolder, enter_command
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import Exchange, Spans, bring_up, measured_efficiency

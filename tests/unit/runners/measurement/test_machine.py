@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.runners.measurement.clocks import MAX_DRIFT, ClockSample, clock_identity, clock_offset
 from chorale.runners.measurement.machine import environment_id, exclusive, machine_facts

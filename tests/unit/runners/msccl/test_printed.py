@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.runners.msccl.results import TableCell, parse_output, parse_row
 from chorale.runners.recorded.table import RecordedConfiguration, mi250_table

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.oneccl import install
-from chorale.runners.oneccl import install as build
+from chorale.runners.oneccl import install, install as build
 from chorale.runners.oneccl.install import build_library
 from chorale.synth.errors import Unavailable
 

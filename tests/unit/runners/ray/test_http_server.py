@@ -12,8 +12,7 @@ import psutil
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from chorale.runners.ray import http_connections
-from chorale.runners.ray import serve as http_server
+from chorale.runners.ray import http_connections, serve as http_server
 from chorale.runners.ray.serve import serve_application
 from chorale.synth.errors import Unavailable
 from tests.serving import served

@@ -10,8 +10,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.bounds import optimum as fewest_trees_module

@@ -6,8 +6,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.errors import InvalidInput

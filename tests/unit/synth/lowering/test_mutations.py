@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, Wait
 from chorale.synth.targets.judge import check_program

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.bounds.certificate import check_certificate

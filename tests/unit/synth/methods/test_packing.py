@@ -11,8 +11,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.bounds.certificate import check_pair_certificate
@@ -23,8 +22,7 @@ from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.kernels.splitmix import splitmix
-from chorale.synth.methods.forest import allreduce_pairs as pairs_module
-from chorale.synth.methods.forest import packing
+from chorale.synth.methods.forest import allreduce_pairs as pairs_module, packing
 from chorale.synth.methods.forest.allreduce_pairs import IntegralPairs, faster_pairs, integral_pairs, pair_schedule
 from chorale.synth.methods.forest.network import ForestNetwork, Trees, narrow_cuts, tree_heights
 from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, hypercube_trees, layered_trees, pack_trees

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput

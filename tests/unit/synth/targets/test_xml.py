@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from defusedxml.ElementTree import fromstring
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_structure import structure_violations

@@ -6,8 +6,7 @@ from contextlib import nullcontext
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput

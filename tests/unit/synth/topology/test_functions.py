@@ -8,12 +8,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology import expansions
-from chorale.synth.topology import spec as specs
+from chorale.synth.topology import expansions, spec as specs
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph

@@ -4,8 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import to_json

@@ -8,8 +8,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import SerialExecutor

@@ -18,12 +18,12 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.roofline import (
     EMULATED,
     MeasuredContest,
+    contest as real_contest,
     discover,
     program_rows,
     runnable_programs,
     synthesized_allreduce,
 )
-from chorale.tuner.auto.roofline import contest as real_contest
 from chorale.tuner.cli import auto as demo_command
 from chorale.tuner.files.schedule_files import load_topology
 from tests.command import chorale

@@ -12,10 +12,8 @@ import chorale as ch
 from chorale.job.settings import load_table
 from chorale.job.table.layout import require_signature, table_bytes
 from tests.campaigns import small_campaign
-from tests.command import Finished
-from tests.command import chorale as command
-from tests.unit.tuner.launch.test_promotion import FAST_S, WithLibrary
-from tests.unit.tuner.launch.test_promotion import library_campaign as with_library
+from tests.command import Finished, chorale as command
+from tests.unit.tuner.launch.test_promotion import FAST_S, WithLibrary, library_campaign as with_library
 from tests.unit.tuner.launch.test_tuning import NOWHERE, run
 
 Capture = pytest.CaptureFixture[str]

@@ -1,8 +1,7 @@
 """Files by which libraries choose among their own algorithms, read back by the rules of those who read them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.job.table.layout import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program

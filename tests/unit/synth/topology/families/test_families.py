@@ -10,8 +10,7 @@ from functools import reduce
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput

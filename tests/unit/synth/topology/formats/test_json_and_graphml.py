@@ -9,8 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import from_bytes
