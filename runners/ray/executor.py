@@ -1,13 +1,13 @@
 """Implements Executor with Ray tasks, on all cores of a cluster."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
-from chorale.synth.executor.base import OnResult, Progress
+from chorale.synth.executor.base import MapExecutor
 
 Result = TypeVar("Result")
 
@@ -26,7 +26,7 @@ def _call(map_id: str, shared: list[Any], task: Any) -> Any:
     return function(value, task)
 
 
-class RayExecutor:
+class RayExecutor(MapExecutor):
     """Implements `Executor` with one Ray task of one CPU per call, on a local or an existing cluster.
 
     workers: number of tasks in flight; by default twice the cluster's CPUs, so that no CPU is idle
@@ -39,48 +39,33 @@ class RayExecutor:
     name = "ray"
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        super().__init__()
         self._cluster = RayCluster(address, workers)
         self._workers = workers
-        self._closed = False
 
-    def map(
-        self,
-        function: Callable[[Any, Any], Result],
-        tasks: Sequence[Any],
-        shared: Any = None,
-        progress: Progress | None = None,
-        on_result: OnResult | None = None,
-    ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see the interface `Executor` for the contract."""
-        if self._closed:
-            raise RuntimeError("a closed executor cannot map")
+    def finished(
+        self, function: Callable[[Any, Any], Result], tasks: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Result], None, None]:
         if not tasks:
-            return []
+            return
         map_id, reference = uuid.uuid4().hex, [ray.put((function, shared))]
         call = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(_call)
         calls = ((call.remote(map_id, reference, task), number) for number, task in enumerate(tasks))
         cpus = int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
         pending = dict(islice(calls, self._workers or 2 * cpus))
-        results: dict[int, Any] = {}
         try:
             while pending:
-                done = ray.wait(list(pending), num_returns=1, timeout=POLL_S)[0]
-                for reached in done:
-                    number = pending.pop(reached)
-                    results[number] = _result(reached)
+                for reached in ray.wait(list(pending), num_returns=1, timeout=POLL_S)[0]:
+                    number, result = pending.pop(reached), _result(reached)
                     pending |= dict(islice(calls, 1))
-                    if on_result is not None:
-                        on_result(number, results[number])
-                    if progress is not None:
-                        progress(len(results), len(tasks))
+                    yield number, result
         except BaseException:
             for reached in pending:
                 ray.cancel(reached, force=True)
             raise
-        return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
-        self._closed = True
+        super().close()
         self._cluster.close()
 
 

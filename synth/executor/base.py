@@ -1,6 +1,8 @@
 """Defines `Executor`, the interface to run a function on many tasks, and `SerialExecutor`, which uses no processes."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
 Task = TypeVar("Task")
@@ -49,10 +51,8 @@ class Executor(Protocol):
         ...
 
 
-class SerialExecutor:
-    """Runs tasks one after another in the caller's process. All other executors must give the same results."""
-
-    name = "serial"
+class MapExecutor(ABC):
+    """Base of executors that say in `finished` how tasks run, and on which `map` keeps the order of results."""
 
     def __init__(self) -> None:
         self._closed = False
@@ -68,15 +68,34 @@ class SerialExecutor:
         """Return `[function(shared, task) for task in tasks]`; see `Executor` for the requirements."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
-        results: list[Result] = []
-        for number, task in enumerate(tasks):
-            results.append(function(shared, task))
-            if on_result is not None:
-                on_result(number, results[number])
-            if progress is not None:
-                progress(len(results), len(tasks))
-        return results
+        results: dict[int, Result] = {}
+        with closing(self.finished(function, tasks, shared)) as finished:
+            for number, result in finished:
+                results[number] = result
+                if on_result is not None:
+                    on_result(number, result)
+                if progress is not None:
+                    progress(len(results), len(tasks))
+        return [results[number] for number in range(len(tasks))]
+
+    @abstractmethod
+    def finished(
+        self, function: Callable[[Any, Any], Result], tasks: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Result], None, None]:
+        """Yield (index, result) of each task as soon as it has finished. Closed early if the caller is interrupted."""
 
     def close(self) -> None:
         """Close the executor: further calls to `map` fail."""
         self._closed = True
+
+
+class SerialExecutor(MapExecutor):
+    """Runs tasks one after another in the caller's process. All other executors must give the same results."""
+
+    name = "serial"
+
+    def finished(
+        self, function: Callable[[Any, Any], Result], tasks: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Result], None, None]:
+        for number, task in enumerate(tasks):
+            yield number, function(shared, task)

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from chorale.synth.errors import Unavailable
-from chorale.synth.executor.base import OnResult, Progress
+from chorale.synth.executor.base import MapExecutor
 from chorale.synth.shadowing import outside_working_folder
 
 Result = TypeVar("Result")
@@ -240,7 +240,7 @@ def shared_message(value: Any) -> bytes:
     return pickled(("share", value))
 
 
-class ProcessExecutor:
+class ProcessExecutor(MapExecutor):
     """Maps over up to `workers` processes, which start when there is work for them and live until `close`.
 
     `shared` is pickled once per map and sent once to each participating worker. After an exception or
@@ -251,45 +251,31 @@ class ProcessExecutor:
     name = "processes"
 
     def __init__(self, workers: int) -> None:
+        super().__init__()
         self._workers = workers
         self._pool: ProcessPool | None = None
-        self._closed = False
 
-    def map(
-        self,
-        function: Callable[[Any, Any], Result],
-        tasks: Sequence[Any],
-        shared: Any = None,
-        progress: Progress | None = None,
-        on_result: OnResult | None = None,
-    ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the requirements."""
-        if self._closed:
-            raise RuntimeError("a closed executor cannot map")
+    def finished(
+        self, function: Callable[[Any, Any], Result], tasks: Sequence[Any], shared: Any
+    ) -> Generator[tuple[int, Result], None, None]:
         if not tasks:
-            return []
+            return
         pool = self._pool = self._pool or ProcessPool(self._workers, function.__module__)
         message = shared_message(shared)
         calls = ((pool.submit(function, message, task), number) for number, task in enumerate(tasks))
-        results: dict[int, Result] = {}
         try:
             pending = dict(islice(calls, 2 * self._workers))
             while pending:
                 for future in wait(pending, _POLL_S, FIRST_COMPLETED).done:
-                    number = pending.pop(future)
-                    results[number] = future.result()
+                    number, result = pending.pop(future), future.result()
                     pending |= dict(islice(calls, 1))
-                    if on_result is not None:
-                        on_result(number, results[number])
-                    if progress is not None:
-                        progress(len(results), len(tasks))
+                    yield number, result
         except BaseException:
             self._end_workers()
             raise
-        return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
-        self._closed = True
+        super().close()
         self._end_workers()
 
     def _end_workers(self) -> None:
