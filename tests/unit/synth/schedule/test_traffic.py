@@ -1,6 +1,7 @@
-"""Traffic is the schedule's rows added up; deficiencies as the Swing paper's table 2 has them; the paths of data."""
+"""Traffic is the rows of a schedule added up; deficiencies and paths of data; schedules turned around, joined and cut."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from math import log2
 
@@ -8,51 +9,47 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, parse_collective
-from chorale.synth.executor.base import SerialExecutor
+from chorale.experiments.framework.experiment import synthesized
+from chorale.synth.bounds.optimum import optimum
+from chorale.synth.collective import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    REDUCE_SCATTER,
+    Collective,
+    CollectiveName,
+    parse_collective,
+)
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.grid.algorithms import recursive_doubling, swing
 from chorale.synth.methods.rings import bfb_ring, hamiltonian_ring
-from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.schedule import Schedule, concatenate, pipeline_split, renamed_schedule, reverse_allgather
 from chorale.synth.schedule.traffic import (
     DataPath,
     Deficiencies,
-    Traffic,
     data_paths,
     deficiencies,
     merged_step,
     traffic_of,
 )
+from chorale.synth.simulation.simulate import NetworkModel, as_fidelity, simulate
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Links, Topology, transpose_with_links
+from chorale.synth.verify.verify import inspect, verify
+from tests.forest_networks import trees_on
+from tests.random_fabrics import random_fabric
 from tests.strategies import networks
-
-SERIAL = SerialExecutor()
-
-
-def added_up(schedule) -> Counter:
-    """Return {(step, route): chunks}, row by row."""
-    total: Counter = Counter()
-    for step, route, lo, hi in zip(*(schedule.transfers.columns[i].tolist() for i in (0, 1, 3, 4)), strict=True):
-        total[step, route] += hi - lo
-    return total
-
-
-def messages(traffic: Traffic) -> dict:
-    return {
-        (number, route): amount
-        for number, step in enumerate(traffic.steps)
-        for route, amount in zip(step.route.tolist(), step.amount.tolist(), strict=True)
-    }
 
 
 @given(networks(2, 6))
 def test_traffic_adds_up_the_rows(topology):
     for method in ("bfb", "ring"):
-        schedule = synthesize(method, topology, ALLREDUCE, None, SERIAL).schedule
-        traffic = traffic_of(schedule)
-        assert messages(traffic) == added_up(schedule)
-        assert len(traffic.steps) == schedule.steps
+        schedule = synthesized(method, topology, ALLREDUCE).schedule
+        traffic, expected = traffic_of(schedule), [Counter() for _ in range(schedule.steps)]
+        for step, route, _, lo, hi, _ in zip(*(column.tolist() for column in schedule.transfers.columns), strict=True):
+            expected[step][route] += hi - lo
+        assert [dict(zip(step.route.tolist(), step.amount.tolist(), strict=True)) for step in traffic.steps] == expected
 
 
 def test_alltoall_counts_shares_of_the_vector_of_a_rank():
@@ -63,24 +60,13 @@ def test_alltoall_counts_shares_of_the_vector_of_a_rank():
     assert Fraction(sent, traffic.denominator) == 3 * Fraction(2, 3)
 
 
-def test_messages_over_one_route_are_merged():
+def test_messages_over_one_route_are_merged_and_a_step_may_be_empty():
     step = merged_step(np.array([5, 2, 5]), np.array([1, 10, 100]))
-    assert step.route.tolist() == [2, 5]
-    assert step.amount.tolist() == [10, 101]
-    assert step.route.dtype == np.int32
-    assert step.amount.dtype == np.int64
-
-
-def test_a_step_may_be_empty():
-    topology, empty = parse_topology("ring:3"), merged_step(np.zeros(0, int), np.zeros(0, int))
-    like = traffic_of(synthesize("ring", topology, ALLGATHER, None, SERIAL).schedule)
-    traffic = Traffic(topology, ALLGATHER, "stepped", (empty, *like.steps), like.denominator, like.routes)
+    assert (step.route.tolist(), step.amount.tolist()) == ([2, 5], [10, 101])
+    assert (step.route.dtype, step.amount.dtype) == (np.int32, np.int64)
+    empty = merged_step(np.zeros(0, int), np.zeros(0, int))
+    traffic = traffic_of(synthesized("ring", "ring:3").schedule)
     assert traffic.link_amounts(empty).tolist() == [0] * 6
-
-
-def made_by(method: str, spec: str, collective: str, root: int = 0) -> Schedule:
-    wanted = parse_collective(collective, root)
-    return synthesize(method, parse_topology(spec), wanted, None, SerialExecutor()).schedule
 
 
 def ends(schedule: Schedule, way: DataPath) -> list[tuple[int, int]]:
@@ -93,7 +79,7 @@ def ends(schedule: Schedule, way: DataPath) -> list[tuple[int, int]]:
     ("spec", "collective"), [("a100:2", "allgather"), ("ring:5", "broadcast"), ("torus:3x3", "allgather")]
 )
 def test_trees_reach_every_rank_once_and_hold_all_data(spec, collective):
-    schedule = made_by("forest", spec, collective, root=0)
+    schedule = synthesized("forest", spec, collective).schedule
     ranks = schedule.topology.compute_count
     for rank in (0, ranks - 1):
         ways = data_paths(schedule, rank)
@@ -109,7 +95,7 @@ def test_trees_reach_every_rank_once_and_hold_all_data(spec, collective):
 
 
 def test_sums_come_first_and_lead_to_the_rank():
-    schedule = made_by("forest-phases", "ring:4", "allreduce")
+    schedule = synthesized("forest-phases", "ring:4", "allreduce").schedule
     ways = data_paths(schedule, 2)
     assert [way.reduces for way in ways] == sorted((way.reduces for way in ways), reverse=True)
     assert sum(way.share for way in ways if way.reduces) == sum(way.share for way in ways if not way.reduces) == 1
@@ -119,14 +105,14 @@ def test_sums_come_first_and_lead_to_the_rank():
 
 
 def test_chunks_over_parallel_links_are_one_tree():
-    schedule = made_by("forest", "mi250:1", "allgather")
+    schedule = synthesized("forest", "mi250:1", "allgather").schedule
     ways = data_paths(schedule, 0)
     drawn = {(way.reduces, tuple(way.step.tolist()), tuple(ends(schedule, way))) for way in ways}
     assert len(drawn) == len(ways) <= schedule.trees_per_root
 
 
 def test_stepped_data_take_one_way():
-    schedule = made_by("ring", "ring:4", "allreduce")
+    schedule = synthesized("ring", "ring:4", "allreduce").schedule
     ways = data_paths(schedule, 0)
     assert [(way.reduces, way.share) for way in ways] == [(True, Fraction(1)), (False, Fraction(1))]
     assert [way.step.tolist() for way in ways] == [[0, 1, 2], [3, 4, 5]]
@@ -141,22 +127,11 @@ def test_data_of_an_alltoall_leave_their_rank():
     assert {target for _, target in ends(schedule, way)} == {0, 2, 3}
 
 
-SQUARE = [(2, 4), (2, 32), (3, 8), (4, 4)]
-square = pytest.mark.parametrize(("dimensions", "side"), SQUARE)
+square = pytest.mark.parametrize(("dimensions", "side"), [(2, 4), (2, 32), (3, 8), (4, 4)])
 
 
 def on_torus(method, dimensions: int, side: int) -> Deficiencies:
     return deficiencies(method(parse_topology("torus:" + "x".join([str(side)] * dimensions)), ALLREDUCE).traffic())
-
-
-def finite(nodes: int) -> Fraction:
-    """Return 2 over the exact optimum 2 (p - 1) / p."""
-    return Fraction(nodes, nodes - 1)
-
-
-def swing_hops(dimensions: int, step: int) -> int:
-    """Return delta(sigma(s)) of the paper."""
-    return abs(sum((-2) ** i for i in range(step // dimensions + 1)))
 
 
 def nodes_and_steps(dimensions: int, side: int) -> tuple[int, int]:
@@ -176,7 +151,7 @@ def test_recursive_doubling_latency_optimal(dimensions, side):
     nodes, steps = nodes_and_steps(dimensions, side)
     found = on_torus(recursive_doubling, dimensions, side)
     assert found.latency == 1
-    assert found.bandwidth == finite(nodes) * (dimensions * steps - Fraction(dimensions**2, 2))
+    assert found.bandwidth == Fraction(nodes, nodes - 1) * (dimensions * steps - Fraction(dimensions**2, 2))
     assert found.congestion_sum == dimensions * (side - 1) <= 2 * dimensions * side
 
 
@@ -185,15 +160,15 @@ def test_swing_bandwidth_optimal(dimensions, side):
     nodes, steps = nodes_and_steps(dimensions, side)
     found = on_torus(swing, dimensions, side)
     assert (found.latency, found.bandwidth) == (2, 1)
-    sizes = [Fraction(1, 2 ** (step + 1)) for step in range(steps)]
-    shared = sum(size * swing_hops(dimensions, step) for step, size in enumerate(sizes))
-    assert found.congestion == finite(nodes) * shared
+    hops = [abs(sum((-2) ** i for i in range(step // dimensions + 1))) for step in range(steps)]  # delta(sigma(s))
+    shared = sum(Fraction(links, 2 ** (step + 1)) for step, links in enumerate(hops))
+    assert found.congestion == Fraction(nodes, nodes - 1) * shared
 
 
 @given(networks(2, 7))
 def test_product_is_the_verified_time_over_the_optimum(topology):
     for method in ("bfb", "ring"):
-        verified = synthesize(method, topology, ALLGATHER, None, SerialExecutor())
+        verified = synthesized(method, topology)
         found = deficiencies(traffic_of(verified.schedule))
         ports = min(
             sum(link.bandwidth for link in topology.links if link.src == rank and link.dst != rank)
@@ -206,9 +181,120 @@ def test_product_is_the_verified_time_over_the_optimum(topology):
 
 
 def test_bfb_and_bfb_rings_have_no_deficiency_in_bytes():
-    bfb = deficiencies(
-        traffic_of(synthesize("bfb", parse_topology("torus:4x3"), ALLREDUCE, None, SerialExecutor()).schedule)
-    )
+    bfb = deficiencies(traffic_of(synthesized("bfb", "torus:4x3", ALLREDUCE).schedule))
     rings = deficiencies(bfb_ring(parse_topology("shiftedring:12"), ALLREDUCE).traffic())
     assert (bfb.bandwidth, bfb.congestion) == (rings.bandwidth, rings.congestion) == (1, 1)
     assert bfb.latency < rings.latency
+
+
+SPECS = ("mi250:2", "fattree:4")
+
+
+def turned(topology: Topology, collective: Collective = ALLGATHER) -> Schedule:
+    """Return the reduce_scatter (of a broadcast, the reduce) that is `collective` on the transpose, backwards."""
+    transposed, original_link = transpose_with_links(topology)
+    return reverse_allgather(trees_on(transposed, collective), topology, original_link)
+
+
+def allreduce_on(topology: Topology) -> Schedule:
+    return concatenate(turned(topology), trees_on(topology))
+
+
+def test_sums_gather_along_the_trees_of_the_transpose() -> None:
+    for seed in range(20):
+        topology = random_fabric(seed)
+        scatter = turned(topology)
+        assert scatter.kind == "pipelined"
+        assert verify(scatter).cost.time_per_byte == optimum(topology, REDUCE_SCATTER).time_per_byte
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_reduce_is_a_broadcast_backwards(spec: str) -> None:
+    topology, reduce = parse_topology(spec), Collective(CollectiveName.REDUCE, 2)
+    verified = verify(turned(topology, Collective(CollectiveName.BROADCAST, 2)))
+    assert verified.schedule.collective == reduce
+    assert verified.cost.time_per_byte == optimum(topology, reduce).time_per_byte
+
+
+def test_steps_before_a_stream_keep_their_own_time() -> None:
+    topology = parse_topology("ring:4")
+    scatter = synthesized("bfb", topology, REDUCE_SCATTER)
+    gather = verify(trees_on(topology))
+    whole = verify(concatenate(scatter.schedule, gather.schedule))
+    assert whole.schedule.barriers == (1, 2)
+    assert whole.cost.time_per_byte == scatter.cost.time_per_byte + gather.cost.time_per_byte
+
+
+def test_an_allreduce_backwards_has_its_barriers_mirrored() -> None:
+    transposed, original_link = transpose_with_links(parse_topology("ring:4"))
+    gather = trees_on(transposed)
+    twice = replace(gather, steps=5, barriers=(gather.steps,))
+    assert reverse_allgather(twice, parse_topology("ring:4"), original_link).barriers == (5 - gather.steps,)
+
+
+@pytest.mark.parametrize("barriers", [(0,), (2, 1)])
+def test_barriers_that_part_nothing_are_named(barriers: tuple[int, ...]) -> None:
+    found, _ = inspect(replace(allreduce_on(parse_topology("ring:4")), barriers=barriers))
+    assert [violation.rule for violation in found] == ["barriers"]
+
+
+def test_a_stepped_schedule_has_no_barriers() -> None:
+    stepped = synthesized("bfb", "ring:4", ALLREDUCE).schedule
+    assert stepped.barriers == ()
+    with pytest.raises(CheckFailed, match="do not divide the 4 steps of a pipelined schedule"):
+        verify(replace(stepped, barriers=(2,)))
+
+
+def test_streams_are_simulated_one_after_the_other() -> None:
+    topology, network = parse_topology("ring:4"), NetworkModel.of(alpha_us=1, link_gbps=100)
+    halves = turned(topology), trees_on(topology)
+    for fidelity in ("step", "flow"):
+        times = [
+            simulate(traffic_of(one), network, [2**10, 2**20], as_fidelity(fidelity))
+            for one in (concatenate(*halves), *halves)
+        ]
+        assert times[0] == pytest.approx([first + second for first, second in zip(*times[1:], strict=True)])
+
+
+def test_streams_count_as_a_step_each() -> None:
+    topology = parse_topology("ring:4")
+    whole = deficiencies(traffic_of(allreduce_on(topology)))
+    half = deficiencies(traffic_of(trees_on(topology)))
+    assert whole.bandwidth * whole.congestion == half.bandwidth * half.congestion
+
+
+@pytest.mark.parametrize(("method", "spec"), [("forest", "a100:2"), ("bfb", "torus:3x3")])
+def test_parts_change_no_cost(method: str, spec: str) -> None:
+    whole = synthesized(method, spec, ALLREDUCE)
+    parts = verify(pipeline_split(whole.schedule, 3))
+    assert parts.cost.time_per_byte == whole.cost.time_per_byte
+    assert parts.cost.steps == whole.cost.steps
+    assert parts.schedule.chunks_per_shard == 3 * whole.schedule.chunks_per_shard
+    assert len(parts.schedule.transfers) == 3 * len(whole.schedule.transfers)
+    assert parts.schedule.parameters["depth"] == 3
+    assert pipeline_split(whole.schedule, 1).id == whole.schedule.id
+
+
+@pytest.mark.parametrize("parts", [0, 5000])
+def test_numbers_of_parts_have_limits(parts: int) -> None:
+    with pytest.raises(InvalidInput, match="1 to 1024 parts"):
+        pipeline_split(synthesized("ring", "ring:4").schedule, parts)
+
+
+@pytest.mark.parametrize(
+    ("method", "spec", "collective"),
+    [("bfb", "torus:3x3", "allreduce"), ("forest", "a100:2", "allreduce"), ("forest", "mi250half:2", "broadcast"),
+     ("double-binary-tree", "ring:6", "allreduce")],
+)  # fmt: skip
+def test_costs_and_results_stay(method, spec, collective):
+    network = parse_topology(spec)
+    schedule = synthesized(method, network, parse_collective(collective, 1)).schedule
+    rng, ranks = np.random.default_rng(3), network.compute_count
+    new_node = np.concatenate([rng.permutation(ranks), ranks + rng.permutation(network.switch_count)])
+    links = [link._replace(src=int(new_node[link.src]), dst=int(new_node[link.dst])) for link in network.links]
+    other = Topology("other", network.node_ids, ranks, Links.build(links), network.bandwidth_unit)
+    moved = renamed_schedule(schedule, new_node, other)
+    assert verify(moved).cost == verify(schedule).cost
+    assert moved.id != schedule.id
+    back = renamed_schedule(moved, np.argsort(new_node), network)
+    assert back.id == schedule.id
