@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chorale.experiments.framework.experiment import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from chorale.synth.simulation.simulate import (
@@ -25,11 +25,19 @@ from chorale.synth.simulation.simulate import (
     simulate_flows,
 )
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Link, Links, Topology
+from chorale.synth.topology.topology import Topology
+from tests.links import network
 from tests.reference.fair_flows import Flow, arrival_times
 from tests.strategies import MIXED, strongly_connected_topologies
 
 LATENCIES = (Fraction(0), Fraction(1, 3), Fraction(2, 7))
+BYTE_A_SECOND = NetworkModel.of(link_gbps="8e-9")
+
+
+def path_network(*bandwidths: int) -> Topology:
+    """Nodes in a row: link i goes from node i to node i + 1."""
+    rows = [(node, node + 1, bandwidth) for node, bandwidth in enumerate(bandwidths)]
+    return replace(network(len(rows) + 1, 0, rows), bandwidth_unit="link")
 
 
 def step_of(*messages: tuple[int, int]) -> TrafficStep:
@@ -43,19 +51,12 @@ def step_of(*messages: tuple[int, int]) -> TrafficStep:
     strongly_connected_topologies(2, 6, bandwidths=MIXED, latencies_s=LATENCIES),
 )
 def test_seconds_are_the_cost_that_verification_finds(method: str, collective: Collective, topology: Topology):
-    try:
-        verified = synthesize(method, topology, collective, None, SerialExecutor())
-    except InvalidInput as refusal:  # a network whose optimum needs too many chunks: tests of bfb are about that
-        if "chunks per shard" not in str(refusal):
-            raise
-        reject()
+    verified = synthesized(method, topology, collective, chunks=2)
     congestion = congestion_of(traffic_of(verified.schedule))
-    free = NetworkModel.of(link_gbps="8e-9")
-    without_bytes = congestion.seconds(free, 0)
-    assert without_bytes == verified.cost.latency_s
+    assert congestion.seconds(BYTE_A_SECOND, 0) == verified.cost.latency_s
     # Far above all latencies, every further byte costs what the schedule says.
-    large = 10**9
-    assert congestion.seconds(free, 2 * large) - congestion.seconds(free, large) == verified.cost.time_per_byte * large
+    one, two = (congestion.seconds(BYTE_A_SECOND, size_bytes) for size_bytes in (10**9, 2 * 10**9))
+    assert two - one == verified.cost.time_per_byte * 10**9
 
 
 def by_definition(schedule: Schedule, size_bytes: int) -> Fraction:
@@ -83,18 +84,15 @@ def by_definition(schedule: Schedule, size_bytes: int) -> Fraction:
 )
 def test_steps_take_as_long_as_their_slowest_transfer(topology, method, size_bytes):
     in_bytes = replace(topology, bandwidth_unit="GB/s")
-    schedule = synthesize(method, in_bytes, ALLREDUCE, Options(chunks=2), SerialExecutor()).schedule
-    assert congestion_of(traffic_of(schedule)).seconds(NetworkModel(), size_bytes) == by_definition(
-        schedule, size_bytes
-    )
+    schedule = synthesized(method, in_bytes, ALLREDUCE, chunks=2).schedule
+    seconds = congestion_of(traffic_of(schedule)).seconds(NetworkModel(), size_bytes)
+    assert seconds == by_definition(schedule, size_bytes)
 
 
 def test_a_step_ends_with_its_slowest_message_not_with_the_sum_of_the_worst():
     # The busy link is one hop long; the long way carries little: neither waits for the other.
-    links = Links.build([Link(0, 1), Link(1, 2), Link(2, 3)])
-    topology = Topology("path", tuple("abcd"), 4, links)
     routes = Routes.of_paths([[0], [1, 2]])
-    traffic = Traffic(topology, ALLGATHER, "stepped", (step_of((0, 6), (1, 1)),), 10, routes)
+    traffic = Traffic(path_network(1, 1, 1), ALLGATHER, "stepped", (step_of((0, 6), (1, 1)),), 10, routes)
     model = NetworkModel.of(hop_us=2e6, link_gbps="8e-9")
     assert congestion_of(traffic).seconds(model, 10) == 2 + 6
     assert congestion_of(traffic).seconds(model, 1) == 4 + Fraction(1, 10)
@@ -102,19 +100,15 @@ def test_a_step_ends_with_its_slowest_message_not_with_the_sum_of_the_worst():
 
 def test_empty_steps_take_no_time():
     empty = TrafficStep(np.zeros(0, np.int32), np.zeros(0, np.int64))
-    traffic = Traffic(
-        parse_topology("ring:3"), ALLGATHER, "stepped", (empty, step_of((0, 1)), empty), 3, Routes.direct(6)
-    )
+    steps = empty, step_of((0, 1)), empty
+    traffic = Traffic(path_network(1, 1), ALLGATHER, "stepped", steps, 3, Routes.direct(2))
     assert congestion_of(traffic).seconds(NetworkModel.of(1, link_gbps="8e-9"), 3) == 1 + Fraction(1, 10**6)
 
 
 def streaming(levels: int) -> Traffic:
     """A chain along which 4 bytes stream at a byte a second."""
-    topology = Topology(
-        "path", tuple(map(str, range(levels + 1))), levels + 1, Links.build(Link(i, i + 1) for i in range(levels))
-    )
     steps = tuple(step_of((level, 1)) for level in range(levels))
-    return Traffic(topology, ALLGATHER, "pipelined", steps, 1, Routes.direct(levels))
+    return Traffic(path_network(*[1] * levels), ALLGATHER, "pipelined", steps, 1, Routes.direct(levels))
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4])
@@ -133,16 +127,6 @@ def test_the_best_number_of_chunks_is_found(levels: int, size_bytes: int, alpha_
     tried = [congestion.seconds(model, size_bytes, chunks) for chunks in range(1, 80)]
     assert best <= min(tried)
     assert alpha_s == 0 or best in tried
-
-
-BYTE_A_SECOND = NetworkModel.of(link_gbps="8e-9")
-
-
-def path_network(*bandwidths: int) -> Topology:
-    """Nodes in a row: link i goes from node i to node i + 1."""
-    count = len(bandwidths) + 1
-    links = Links.build(Link(i, i + 1, Fraction(bandwidth)) for i, bandwidth in enumerate(bandwidths))
-    return Topology("path", tuple(map(str, range(count))), count, links)
 
 
 def graph_of(flows: list[Flow]) -> MessageGraph:
@@ -208,14 +192,10 @@ def problems(draw: st.DrawFn) -> tuple[Topology, list[Flow]]:
 MODEL = NetworkModel.of(alpha_us=5e5, hop_us=25e4, link_gbps="8e-9")
 
 
-def capacities(topology: Topology) -> list[Fraction]:
-    return [topology.links.bandwidths[index] for index in topology.links.bandwidth_class]
-
-
 @given(problems())
 def test_times_are_those_of_the_exact_reference(problem):
     topology, flows = problem
-    exact = arrival_times(flows, capacities(topology), Fraction(1, 2))
+    exact = arrival_times(flows, [link.bandwidth for link in topology.links], Fraction(1, 2))
     assert arrivals(flows, topology, MODEL) == pytest.approx([float(time or 0) for time in exact], rel=1e-9)
 
 
@@ -223,14 +203,10 @@ NETWORK = NetworkModel.of(alpha_us=1, link_latency_us="0.1", hop_us="0.3", link_
 SIZES = (1, 10**5, 10**9)
 
 
-def traffic(method: str, spec: str, collective: Collective = ALLREDUCE) -> Traffic:
-    return traffic_of(synthesize(method, parse_topology(spec), collective, None, SerialExecutor()).schedule)
-
-
 @pytest.mark.parametrize("method", ["ring", "biring", "bfb"])
 @pytest.mark.parametrize("spec", ["ring:7", "torus:3x5", "bipartite:3"])
 def test_the_models_agree_on_symmetrical_patterns(method, spec):
-    pattern = traffic(method, spec)
+    pattern = traffic_of(synthesized(method, spec, ALLREDUCE).schedule)
     assert simulate(pattern, NETWORK, SIZES, "flow") == pytest.approx(simulate(pattern, NETWORK, SIZES), rel=1e-9)
 
 
@@ -245,9 +221,8 @@ def test_ranks_do_not_wait_for_others_steps():
 
     steps = (step(_01=8, _23=1, _32=1), step(_23=8, _32=8, _10=1))
     pattern = Traffic(topology, ALLREDUCE, "stepped", steps, 8, Routes.direct(len(topology.links)))
-    byte_a_second = NetworkModel.of(link_gbps="8e-9")
-    assert simulate(pattern, byte_a_second, [8]) == [16]
-    assert simulate(pattern, byte_a_second, [8], "flow") == [9]
+    assert simulate(pattern, BYTE_A_SECOND, [8]) == [16]
+    assert simulate(pattern, BYTE_A_SECOND, [8], "flow") == [9]
 
 
 @pytest.mark.parametrize("chunks", [1, 16])
@@ -267,10 +242,8 @@ def test_traffic_of_the_symmetric_form_is_that_of_its_expansion(spec, collective
     symmetric = symmetric_bfb(topology, collective, SerialExecutor())
     one, other = traffic_of(symmetric), traffic_of(symmetric.expand())
     assert one.denominator == other.denominator
-    assert len(one.steps) == len(other.steps)
     for left, right in zip(one.steps, other.steps, strict=True):
-        assert left.route.tolist() == right.route.tolist()
-        assert left.amount.tolist() == right.amount.tolist()
+        assert (left.route.tolist(), left.amount.tolist()) == (right.route.tolist(), right.amount.tolist())
 
 
 def test_runs_that_would_not_fit_are_refused_before_anything_is_built():

@@ -27,7 +27,7 @@ from chorale.synth.topology.topology import (
     transpose,
     transpose_with_links,
 )
-from tests.links import links_of, rates_of, topology_document
+from tests.links import both, links_of, network, rates_of, topology_document
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
 NETWORKS = strongly_connected_topologies(bandwidths=MIXED, latencies_s=MIXED[:2], switches=2)
@@ -64,11 +64,6 @@ def test_definition_of_line(topology):
     assert list(expanded.links) == in_order(expanded)
 
 
-def test_equal_links_keep_their_bandwidth():
-    halved = parse_topology("line(scaled(uniring:1,3;link=0-1;link=1-2;link=2-0;factor=1/2))")
-    assert halved.links.bandwidths == (Fraction(1, 2),)
-
-
 def test_unbalanced_networks_are_counted_before_they_are_expanded(monkeypatch):
     """All links into one node and all out of it: the line graph has more links than the average says."""
 
@@ -77,10 +72,10 @@ def test_unbalanced_networks_are_counted_before_they_are_expanded(monkeypatch):
             raise InvalidInput("at most 50 links", f"{spec} of {nodes} nodes, {links} links", "choose another")
 
     monkeypatch.setattr(expansions, "require_size", refuse_more_than_50_links)
-    hub = Links.build([Link(u, 0) for u in range(1, 8)] + [Link(0, u) for u in range(1, 8)])
-    star = Topology("star", tuple(map(str, range(8))), 8, hub)
     with pytest.raises(InvalidInput, match="56 links"):
-        line_graph(star, "line(star)")
+        line_graph(network(8, 0, both(*((0, leaf, 1) for leaf in range(1, 8)))), "line(star)")
+    halved = parse_topology("line(scaled(uniring:1,3;link=0-1;link=1-2;link=2-0;factor=1/2))")
+    assert halved.links.bandwidths == (Fraction(1, 2),)  # links that are equal keep it
 
 
 @given(strongly_connected_topologies(max_nodes=5, max_extra_links=6, bandwidths=MIXED), st.integers(1, 3))
@@ -143,10 +138,7 @@ def test_definition_of_transpose(topology):
         ("line(bipartite:2;3)", "line(line(line(bipartite:2)))"),
         ("line(bipartite:2)", "line(bipartite:2;1)"),
         ("degree(complete:2;4)", "bipartite:4"),
-        ("degree(complete:3;1)", "complete:3"),
-        ("power(complete:2;4)", "hypercube:4"),
         ("product(ring:3;complete:2;ring:4)", "torus:3x2x4"),
-        ("power(complete:3;2)", "hamming:2,3"),
         ("power(ring:5;1)", "ring:5"),
         ("power(uniring:1,4;3)", "product(uniring:1,4;power(uniring:1,4;2))"),
         ("bidirectional(uniring:2,7)", "biring:4,7"),
@@ -166,14 +158,11 @@ def test_networks_that_are_others(spec, other):
     assert parse_topology(spec).id == parse_topology(other).id
 
 
-def test_units_must_agree():
+def test_products_need_one_unit_and_no_switches():
     content = json.dumps(topology_document("ab", [("a", "b", 1)])).encode()
     with pytest.raises(InvalidInput, match="the same bandwidth unit, not GB/s and link; convert the bandwidths"):
         parse_topology("product(ring:4;file:x.json)", {"x.json": content}.__getitem__)
     assert parse_topology("power(file:x.json;2)", {"x.json": content}.__getitem__).bandwidth_unit == "GB/s"
-
-
-def test_switches_are_refused_of_product():
     with pytest.raises(InvalidInput, match="power must be given a network without switches"):
         parse_topology("power(hxmesh:2,2x2;2)")
 
@@ -249,14 +238,9 @@ def test_switches_with_fewer_than_two_neighbours_go_repeatedly():
     assert len(rest.links) == 12
 
 
-def test_a_switch_with_two_links_to_one_neighbour_goes():
-    nodes = [NamedNode("a", "compute"), NamedNode("b", "compute"), NamedNode("s", "switch")]
-    links = [NamedLink(*ends, 1, bidirectional=True) for ends in ("ab", "as", "as", "bs")]
-    doubled = assemble_topology("x", "link", nodes, links)
-    assert without(doubled, [], [LostLink("b", "s", one_way=False)], "y").node_ids == ("a", "b")
-
-
-def test_a_switch_can_be_removed_and_named_nodes_keep_their_names():
+def test_a_switch_with_two_links_to_one_neighbour_goes_and_named_nodes_keep_their_names():
+    doubled = network(2, 1, both((0, 1, 1), (0, 2, 1), (0, 2, 1), (1, 2, 1)))
+    assert without(doubled, [], [LostLink("1", "2", one_way=False)], "y").node_ids == ("0", "1")
     rest = without(fabric(), ["spine.0", "gpu1"], [], "x")
     assert rest.node_ids == ("gpu0", "gpu2", "gpu3", "leaf:0", "leaf:1", "spine.1", "relay")
     assert rest.compute_count == 3
@@ -270,13 +254,10 @@ def test_a_number_that_means_two_nodes_is_refused():
     assert without(fabric(), ["1"], [], "x").id == without(fabric(), ["gpu1"], [], "x").id
 
 
-def with_a_symmetry(topology: Topology) -> Topology:
-    return dataclasses.replace(topology, automorphisms=(np.arange(topology.node_count, dtype=np.int32),))
-
-
 @given(strongly_connected_topologies(min_nodes=4, bandwidths=MIXED), st.data())
 def test_definition_of_without(topology, data):
-    topology, count = with_a_symmetry(topology), topology.compute_count
+    count, identity = topology.compute_count, np.arange(topology.node_count, dtype=np.int32)
+    topology = dataclasses.replace(topology, automorphisms=(identity,))
     nodes = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 2))
     lost = [topology.links[link] for link in data.draw(st.sets(st.integers(0, len(topology.links) - 1)))]
     links = [LostLink(str(u), str(v), data.draw(st.booleans())) for u, v, *_ in lost]
@@ -296,7 +277,8 @@ def test_definition_of_without(topology, data):
 
 @given(strongly_connected_topologies(bandwidths=MIXED, switches=1), st.data())
 def test_definition_of_scaled(topology, data):
-    topology = with_a_symmetry(topology)
+    identity = np.arange(topology.node_count, dtype=np.int32)
+    topology = dataclasses.replace(topology, automorphisms=(identity,))
     chosen = [topology.links[i] for i in data.draw(st.sets(st.integers(0, len(topology.links) - 1), min_size=1))]
     one_way = data.draw(st.booleans())
     factor = data.draw(st.sampled_from(MIXED))
@@ -309,8 +291,7 @@ def test_definition_of_scaled(topology, data):
     )
     found = scaled(topology, pairs, factor, "scaled(random)")
     assert list(found.links) == list(expected)
-    assert found.links.bandwidths == expected.bandwidths
-    assert found.automorphisms == ()
+    assert (found.links.bandwidths, found.automorphisms) == (expected.bandwidths, ())
 
 
 def test_failures_are_listed_once_for_each_orbit():
@@ -322,19 +303,14 @@ def test_failures_are_listed_once_for_each_orbit():
     assert {failure.copies for failure in mesh} == {1}
 
 
-@pytest.mark.parametrize("spec", ["a100:2", "mi250:2", "torus:3x4", "uniring:1,4"])
-def test_copies_add_up_to_all_nodes_and_links(spec):
+@pytest.mark.parametrize("spec", ["a100:2", "mi250:2", "torus:3x4"])
+def test_copies_add_up_to_all_nodes_and_links_and_survivors_are_what_their_spec_says(spec):
     topology = parse_topology(spec)
     found = list(single_failures(topology))
     pairs = {tuple(sorted(pair)) for pair in links_of(topology)}
     assert sum(failure.copies for failure in found if failure.kind == "node") == topology.compute_count
     assert sum(failure.copies for failure in found if failure.kind == "link") == len(pairs)
-
-
-def test_survivors_are_what_their_spec_says():
-    topology = parse_topology("a100:2")
-    for failure in single_failures(topology):
-        assert failure.survivor(topology).id == parse_topology(failure.spec(topology)).id
+    assert all(failure.survivor(topology).id == parse_topology(failure.spec(topology)).id for failure in found)
 
 
 @pytest.mark.parametrize(("spec", "rule"), [("complete:2", "two compute nodes"), ("uniring:1,4", "path")])

@@ -1,4 +1,4 @@
-"""Symmetries and renamings: checked, searched and found, against the definition and brute force."""
+"""Symmetries, renamings, groups of translations and transversals against their definitions and brute force."""
 
 import json
 from collections import Counter
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import from_parquet, to_parquet
@@ -31,8 +32,9 @@ from chorale.synth.topology.topology import (
     is_automorphism,
     transpose,
 )
+from chorale.synth.topology.translations import TranslatedLinks, Translations, Transversal
 from chorale.synth.verify.verify import verify
-from tests.links import order_of
+from tests.links import network, order_of
 from tests.properties import random_cases
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
@@ -70,15 +72,11 @@ def renamed(network: Topology, seed: int) -> tuple[Topology, np.ndarray]:
     return Topology("renamed", names, ranks, Links.build(links), network.bandwidth_unit), new_node
 
 
-@given(SMALL, st.data())
-def test_is_automorphism(topology, data):
-    image = tuple(data.draw(st.permutations(range(topology.node_count))))
-    assert is_automorphism(topology, np.array(image)) == is_carried(topology, topology, image)
-
-
-@pytest.mark.parametrize("wrong", [[0, 0, 1], [0, 1], [0, 1, 3], [[0, 1, 2]]])
-def test_what_is_no_permutation_is_no_automorphism(wrong):
-    assert not is_automorphism(parse_topology("complete:3"), np.array(wrong))
+@given(SMALL)
+def test_automorphisms_and_vertex_transitivity(topology):
+    found = [image for image in permutations(range(topology.node_count)) if is_automorphism(topology, np.array(image))]
+    assert found == images_of(topology)
+    assert is_vertex_transitive(topology) == is_transitive(topology)
 
 
 def test_many_links_into_a_node():
@@ -91,11 +89,8 @@ def test_many_links_into_a_node():
     assert not is_automorphism(topology, order)
     kept[others] = np.roll(others, 7)
     assert is_automorphism(topology, kept)
-
-
-@given(SMALL)
-def test_vertex_transitivity_of_random_networks(topology):
-    assert is_vertex_transitive(topology) == is_transitive(topology)
+    for wrong in ([0, 0, 1], [0, 1], [0, 1, 3], [[0, 1, 2]]):  # no permutations
+        assert not is_automorphism(parse_topology("complete:3"), np.array(wrong))
 
 
 @given(regular_topologies())
@@ -141,7 +136,7 @@ def test_symmetries_of_random_networks_are_found_and_their_products_are_all_of_t
     generators = symmetries_of(topology)
     assert all(is_carried(topology, topology, tuple(generator.tolist())) for generator in generators)
     assert order_of(generators, topology.node_count) == len(images_of(topology))
-    assert is_found(topology) == is_transitive(topology)
+    assert is_found(topology) == is_vertex_transitive(topology) == is_transitive(topology)
 
 
 @pytest.mark.parametrize(
@@ -178,10 +173,11 @@ def test_a_file_without_symmetries_is_solved_for_one_rank():
 @pytest.mark.parametrize("spec", ["a100:2", "mi250:2", "dragonfly:4,2,2", "distreg:4,45", "genkautz:2,9"])
 def test_a_renamed_network_is_recognised(spec):
     network = parse_topology(spec)
-    other, _ = renamed(network, 1)
+    other, new_node = renamed(network, 1)
     found = isomorphism(network, other)
     assert found is not None
     assert is_carried(network, other, tuple(found.tolist()))
+    assert carries(network, other, new_node)
 
 
 @random_cases(150)
@@ -194,23 +190,119 @@ def test_every_answer_is_that_of_all_permutations(first, second):
     assert not expected or is_carried(first, second, tuple(found.tolist()))
 
 
-@random_cases(100)
-@given(ANY, st.integers(0, 2**31))
-def test_a_renaming_is_carried_and_found(network, seed):
-    other, new_node = renamed(network, seed)
-    assert carries(network, other, new_node)
-    assert isomorphism(network, other) is not None
-
-
 def test_regular_networks_of_equal_parameters_are_told_apart():
     """The rook's graph and Shrikhande's: strongly regular, so that refinement says nothing."""
 
     def graph(offsets: set[tuple[int, int]]) -> Topology:
-        cells = list(product(range(4), repeat=2))
-        pairs = [(i, j) for (i, one), (j, other) in product(enumerate(cells), repeat=2)
-                 if ((other[0] - one[0]) % 4, (other[1] - one[1]) % 4) in offsets]  # fmt: skip
-        return Topology("cells", tuple(map(str, range(16))), 16, Links.build(Link(*pair) for pair in pairs))
+        pairs = product(product(range(4), repeat=2), offsets)
+        return network(16, 0, ((4 * x + y, (x + a) % 4 * 4 + (y + b) % 4, 1) for (x, y), (a, b) in pairs))
 
     rook = graph({(0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0)})
     shrikhande = graph({(0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)})
     assert isomorphism(rook, shrikhande) is None
+
+
+SPECS = ("a100:3", "mi250:2", "fattree:4", "dragonfly:4,2,2", "torus:4x3", "hypercube:3", "biring:4,5", "uniring:2,4")
+DEPENDENT = ("twisted-torus:4x8,4", "twisted-torus:3x8,5", "twisted-torus:2x2x4", "twisted-torus:2x4x4")
+
+
+def group_of(spec):
+    topology = parse_topology(spec)
+    generators = tuple(range(len(topology.automorphisms)))
+    return topology, generators, Translations.of(topology, generators)
+
+
+@random_cases(60)
+@given(st.sampled_from(SPECS + DEPENDENT), st.data())
+def test_elements_take_first_ranks_everywhere_add_up_and_have_inverses(spec, data):
+    topology, _, group = group_of(spec)
+    nodes = np.arange(topology.node_count)
+    assert np.array_equal(np.sort(group.table[: group.rank_orbits].ravel()), np.arange(topology.compute_count))
+    assert np.array_equal(group.table[group.orbit, group.element], nodes)
+    one, other = (np.array(data.draw(st.integers(0, len(group) - 1))) for _ in range(2))
+    moved = group.images(group.images(nodes, one), other)
+    assert np.array_equal(moved, group.images(nodes, group.sum(one, other)))
+    assert np.array_equal(group.images(moved, group.negative(group.sum(one, other))), nodes)
+    if spec in SPECS:  # the first generator is an element
+        first = group.images(nodes, np.array(len(group) // group.orders[0] % len(group)))
+        assert np.array_equal(first, topology.automorphisms[0])
+
+
+@random_cases(40)
+@given(st.sampled_from(SPECS + DEPENDENT), st.integers(0, 2**32 - 1))
+def test_totals_are_the_sums_over_all_preimages(spec, seed):
+    topology, generators, group = group_of(spec)
+    moves = TranslatedLinks.of(topology, generators, group)
+    base = np.random.default_rng(seed).integers(0, 5, len(topology.links))
+    links = np.arange(len(topology.links))
+    expected = np.zeros(len(links), dtype=np.int64)
+    for element in range(len(group)):
+        images = moves.images(links, np.array(element))
+        assert np.array_equal(np.sort(images), links)
+        assert np.array_equal(topology.links.bandwidth_class[images], topology.links.bandwidth_class)
+        expected[images] += base
+    assert np.array_equal(moves.totals(base), expected)
+
+
+def refusal(topology, generators):
+    with pytest.raises(InvalidInput) as error:
+        Translations.of(topology, generators)
+    return error.value.value
+
+
+def with_symmetries(spec, *moves):
+    return replace(parse_topology(spec), automorphisms=tuple(np.array(move, dtype=np.int32) for move in moves))
+
+
+def test_symmetries_that_are_no_translations_are_refused():
+    turn, mirror, other = [1, 2, 3, 4, 0], [0, 4, 3, 2, 1], [4, 3, 2, 1, 0]
+    assert "do not commute" in refusal(with_symmetries("ring:5", turn, mirror), (0, 1))
+    assert "keep rank 0 in its place" in refusal(with_symmetries("ring:5", mirror), (0,))
+    assert "keep a rank in its place" in refusal(with_symmetries("ring:5", other), (0,))
+
+
+def test_dependent_symmetries_generate_what_they_do_together():
+    half, quarter, odd = (np.roll(np.arange(16), -shift) for shift in (8, 4, 3))
+    topology = with_symmetries("ring:16", half, quarter, odd)
+    assert [len(Translations.of(topology, some)) for some in ((0, 1), (1, 0), (0, 1, 2), (2, 0))] == [4, 4, 16, 16]
+    group = Translations.of(topology, (0, 1, 2))
+    assert group.orders == (2, 2, 4)  # a quarter twice is a half; three steps four times are three quarters
+    assert group.carries.tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+
+
+def test_a_symmetry_that_moves_switches_longer_than_ranks_is_refused():
+    topology = parse_topology("fattree:4")
+    cores = [topology.node_ids.index(name) for name in ("core:0.0", "core:0.1")]
+    swap = np.arange(topology.node_count, dtype=np.int32)
+    swap[cores] = cores[::-1]
+    edges = topology.automorphisms[1]  # brings every host back after two moves, and with this every core switch, too
+    assert len(Translations.of(replace(topology, automorphisms=(edges[swap],)), (0,))) == 2
+    turned = np.array(edges)
+    three = [topology.node_ids.index(name) for name in ("core:0.0", "core:0.1", "core:1.0")]
+    turned[three] = np.roll(three, 1)
+    assert "move other nodes" in refusal(replace(topology, automorphisms=(turned,)), (0,))
+
+
+@pytest.mark.parametrize("spec", ["torus:4x3", "hamming:3,3", "circulant:16,3,4", "uniring:2,6", "distreg:4,10"])
+def test_every_element_is_a_symmetry_that_takes_rank_0_to_its_rank(spec):
+    topology = parse_topology(spec)
+    transversal = Transversal.of(topology)
+    elements = [transversal.element(rank) for rank in range(topology.compute_count)]
+    assert [element[0] for element in elements] == list(range(topology.compute_count))
+    assert all(is_automorphism(topology, element) for element in elements)
+    points = np.array([0, topology.compute_count - 1, 1, 1])
+    assert np.array_equal(transversal.images(points), [element[points] for element in elements])
+    assert np.array_equal(transversal.parent, Transversal.of(parse_topology(spec)).parent)
+
+
+@pytest.mark.parametrize(
+    ("topology", "rule"),
+    [
+        (with_symmetries("torus:4x3", np.roll(np.arange(12), -3)), "take rank 0 to 4 of 12 ranks"),
+        (parse_topology("mesh:3x3"), "use the column form"),
+        (with_symmetries("switch:2,1", [1, 0, 2]), "no switches"),
+    ],
+)
+def test_networks_without_symmetries_that_reach_all_ranks_are_refused(topology, rule):
+    with pytest.raises(InvalidInput, match=rule):
+        Transversal.of(topology)
