@@ -73,16 +73,22 @@ def test_popular_experts_are_reached_over_all_lanes_and_nics(popularity):
     assert plan_dispatch(parse_topology("h100:2"), route_tokens(tokens, 16)).gap < Fraction(1, 100)
 
 
+def of_a_busy_source(spec: str, tokens: int, experts: int, k: int, share: float, on_a_rank: int = 4) -> DispatchPlan:
+    """Return the plan of tokens for `k` of the experts each, a `share` of which rank 3 has."""
+    topology, random = parse_topology(spec), np.random.default_rng(1)
+    ranks = topology.compute_count
+    chosen = np.argsort(random.random((tokens, experts)), axis=1)[:, :k]
+    sources = np.where(random.random(tokens) < share, 3, np.arange(tokens) * ranks // tokens)
+    batch = TokenBatch("busy", chosen, sources, np.arange(experts)[:, None] // on_a_rank)
+    checked(plan := plan_dispatch(topology, route_tokens(batch, ranks)))
+    return plan
+
+
 @pytest.mark.parametrize("spec", ["h100:2", "mi300x:2"])
 @pytest.mark.parametrize(("experts", "share"), [(64, 0.5), (64, 1), (32, 1), (32, 0.5)])
 def test_others_copy_the_tokens_of_a_busy_source(spec, experts, share):
     """Rank 3 has most tokens; 32 experts are all in its box."""
-    random = np.random.default_rng(1)
-    chosen = np.argsort(random.random((512, experts)), axis=1)[:, :6]
-    sources = np.where(random.random(512) < share, 3, np.arange(512) // 32)
-    tokens = TokenBatch("busy", chosen, sources, np.arange(experts)[:, None] // 4)
-    plan = plan_dispatch(parse_topology(spec), route_tokens(tokens, 16))
-    checked(plan)
+    plan = of_a_busy_source(spec, 512, experts, 6, share)
     assert plan.gap < Fraction(3, 100)
     assert plan.uncopied_time > 2 * plan.time
 
@@ -90,23 +96,12 @@ def test_others_copy_the_tokens_of_a_busy_source(spec, experts, share):
 @pytest.mark.parametrize("k", [2, 8])
 def test_other_boxes_copy_the_tokens_of_a_busy_box(k):
     """Rank 3 has most tokens, for experts in four boxes: NICs of its box send a token once."""
-    random = np.random.default_rng(1)
-    chosen = np.argsort(random.random((1024, 64)), axis=1)[:, :k]
-    sources = np.where(random.random(1024) < 0.8, 3, np.arange(1024) // 32)
-    tokens = TokenBatch("box", chosen, sources, np.arange(64)[:, None] // 2)
-    plan = plan_dispatch(parse_topology("h100:4"), route_tokens(tokens, 32))
-    checked(plan)
-    assert plan.gap < Fraction(2, 100)
+    assert of_a_busy_source("h100:4", 1024, 64, k, 0.8, on_a_rank=2).gap < Fraction(2, 100)
 
 
 @pytest.mark.parametrize(("spec", "most"), [("fattree:4", 0), ("torus:4x4", 2), ("without(h100:2;node=3)", 6)])
 def test_ranks_copy_along_trees_on_any_network(spec, most):
-    topology = parse_topology(spec)
-    ranks, random = topology.compute_count, np.random.default_rng(1)
-    chosen = np.argsort(random.random((256, 4 * ranks)), axis=1)[:, :8]
-    sources, placement = np.full(256, 3), np.arange(4 * ranks)[:, None] // 4
-    plan = plan_dispatch(topology, route_tokens(TokenBatch("one source", chosen, sources, placement), ranks))
-    checked(plan)
+    plan = of_a_busy_source(spec, 256, 4 * parse_topology(spec).compute_count, 8, 1)
     assert plan.method == "trees"
     assert plan.gap <= Fraction(most, 100)
     assert plan.uncopied_time > 3 * plan.time
@@ -159,15 +154,10 @@ def test_what_is_no_routing(experts, sources, placement, message):
         route_tokens(TokenBatch("wrong", np.array(experts), np.array(sources), np.array(placement)), 4)
 
 
-def skewed(tokens: int, experts: int, ranks: int) -> TokenBatch:
-    random = np.random.default_rng(0)
-    logits = -np.log(np.arange(experts) + 1.0) + random.gumbel(size=(tokens, experts))
-    placement = (np.arange(experts) * ranks // experts)[:, None]
-    return TokenBatch("skewed", np.argsort(-logits, axis=1)[:, :2], np.arange(tokens) * ranks // tokens, placement)
-
-
 def test_steps_lower_the_bound_and_the_plan_follows():
-    topology, batch = parse_topology("h100:2"), skewed(512, 32, 16)
+    logits = np.random.default_rng(0).gumbel(size=(512, 32)) - np.log(np.arange(32) + 1.0)
+    chosen, placement = np.argsort(-logits, axis=1)[:, :2], np.arange(32)[:, None] // 2
+    topology, batch = parse_topology("h100:2"), TokenBatch("skewed", chosen, np.arange(512) // 32, placement)
     before = bound_of(topology, batch)
     steps = advise(topology, batch, 4)
     assert steps
