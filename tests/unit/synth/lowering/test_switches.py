@@ -20,7 +20,8 @@ from chorale.synth.targets.lift import lift_with_findings
 from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import program_time_per_byte
-from tests.unit.synth.lowering.programs import stars
+from tests.unit.synth.lowering.programs import edited, instructions, stars
+from tests.unit.synth.programs.plans.examples import operations
 from tests.unit.synth.programs.plans.weak import WeakRun
 
 PLANS = LoweringOptions("mscclpp-json")
@@ -35,13 +36,7 @@ def made(spec: str, **options: object) -> ExecutionPlan:
 def test_plans_are_right(group, in_place):
     plan = made("h100:1", block_group=group, in_place=in_place)
     assert check_program(plan) == []
-    sums = [
-        each
-        for body in plan.ranks
-        for block in body.blocks
-        for each in block.operations
-        if each.action is Action.GROUP_LOAD_REDUCE_STORE
-    ]
+    sums = [spot for spot in operations(plan) if spot[3].action is Action.GROUP_LOAD_REDUCE_STORE]
     assert len(sums) == 8 * group
     for seed in range(2):
         assert WeakRun(json.loads(plan_text(plan)), 2, seed).is_right() or not in_place
@@ -79,7 +74,7 @@ def test_what_does_not_fit_is_refused(options):
 
 
 OPTIONS = LoweringOptions("oneccl-xml")
-STAR, RAILS, TWO_LEVELS = "able(switch:4,1)", "railclos:2,2,1,2", "able(fattree:2)"
+STAR, TWO_LEVELS = "able(switch:4,1)", "able(fattree:2)"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +96,7 @@ def test_programs_of_a_star_are_right(collective, options):
     assert program_time_per_byte(built.program, made.schedule.topology) == made.cost.time_per_byte
 
 
-@pytest.mark.parametrize("spec", [RAILS, TWO_LEVELS, "scaled(h100:1;link=0-nvswitch:0;factor=1/2)"])
+@pytest.mark.parametrize("spec", ["railclos:2,2,1,2", TWO_LEVELS, "scaled(h100:1;link=0-nvswitch:0;factor=1/2)"])
 def test_programs_of_several_switches_are_right(spec):
     made = synthesized("in-network", spec, ALLREDUCE)
     assert made.schedule.is_in_network
@@ -110,18 +105,12 @@ def test_programs_of_several_switches_are_right(spec):
 
 def test_a_switch_adds_what_ranks_send_and_nothing_else():
     program = lower(synthesized("in-network", STAR, ALLREDUCE), OPTIONS)
-    switch = [item.op for block in program.ranks[4].blocks for item in block.instructions]
-    assert {Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND} == set(switch)
-    spoilt = replace(program, ranks=(*program.ranks[:4], _with(program.ranks[4], Op.RECV, Op.RECV_REDUCE_COPY)))
-    assert check_program(spoilt)[0].rule == "reduction"  # it has nothing of its own to add to
-
-
-def _with(body, before, after):
-    def changed(item):
-        return replace(item, op=after, src=item.dst) if item.op is before else item
-
-    blocks = tuple(replace(block, instructions=tuple(map(changed, block.instructions))) for block in body.blocks)
-    return replace(body, blocks=blocks)
+    of_switch = [place for place in instructions(program) if place[0] == 4]
+    assert {item.op for *_, item in of_switch} == {Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND}
+    for *place, item in of_switch:
+        if item.op is Op.RECV:
+            program = edited(program, (*place, replace(item, op=Op.RECV_REDUCE_COPY, src=item.dst)))
+    assert check_program(program)[0].rule == "reduction"  # it has nothing of its own to add to
 
 
 def test_switches_in_a_row_get_steps_of_their_own():
@@ -130,11 +119,8 @@ def test_switches_in_a_row_get_steps_of_their_own():
     assert processes.steps > schedule.steps
     assert len(processes.transfers) == len(schedule.transfers)
     received: dict[tuple[int, int, int], int] = {}
-    rows = processes.transfers
-    for step, src, dst, shard, low, high in zip(
-        rows.step.tolist(), processes.src.tolist(), processes.dst.tolist(), rows.shard.tolist(), rows.lo.tolist(),
-        rows.hi.tolist(), strict=True,
-    ):  # fmt: skip
+    columns = processes.src, processes.dst, *processes.transfers.columns
+    for src, dst, step, _, shard, low, high, _ in zip(*(column.tolist() for column in columns), strict=True):
         for chunk in range(low, high):
             if src >= processes.rank_count:
                 assert received[src, shard, chunk] < step

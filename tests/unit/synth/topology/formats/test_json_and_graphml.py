@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,15 @@ LINES = [line.strip() for line in REFUSED.read_text(encoding="utf-8").splitlines
 
 @pytest.mark.parametrize(("content", "message"), list(zip(LINES[::2], LINES[1::2], strict=True)))
 def test_malformed_files_get_one_line(content: str, message: str):
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput, match=f"^{re.escape(message)}$"):
         from_json(content.encode(), "file:x.json")
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("content", [b'{"a": ' + b"9" * 5000 + b"}", b"\xff\xfe\x00{", b'{"a": "\xff"}', b""])
 def test_what_is_no_json_is_refused(content: bytes):
-    with pytest.raises(InvalidInput):
-        from_json(content)
-    with pytest.raises(InvalidInput):
-        from_bytes(content, "file:x.json")
+    for read in (from_json, lambda content: from_bytes(content, "file:x.json")):
+        with pytest.raises(InvalidInput):
+            read(content)
 
 
 def test_numbers_are_exact():
@@ -166,22 +165,17 @@ def test_malformed_graphml_gets_one_line(content):
     assert "\n" not in str(caught.value)
 
 
-def edges(**attributes: object) -> nx.Graph:
-    return nx.Graph([("a", "b", attributes)])
+GRAPH_ERRORS = {
+    "the nodes of a graph must be str or int, got (0, 0)": nx.grid_2d_graph(2, 2),
+    "the bandwidth of link a to b must be a rational number": nx.Graph([("a", "b", {"bandwidth": float("nan")})]),
+    "bidirectional of edge a to b must be true or false, got 'yes'": nx.Graph([("a", "b", {"bidirectional": "yes"})]),
+    "some edges have a bandwidth and others do not": nx.Graph([("a", "b", {"bandwidth": 1}), ("b", "c")]),
+    "the bandwidth_unit is 5, but the edges have no bandwidth": nx.Graph([("a", "b")], bandwidth_unit=5),
+    "a topology must have at least two compute nodes": nx.Graph(),
+}
 
 
-GRAPH_ERRORS = [
-    (nx.grid_2d_graph(2, 2), "the nodes of a graph must be str or int, got (0, 0)"),
-    (edges(bandwidth=float("nan")), "the bandwidth of link a to b must be a rational number"),
-    (edges(bandwidth=1, bidirectional="yes"), "bidirectional of edge a to b must be true or false, got 'yes'"),
-    (nx.Graph([("a", "b", {"bandwidth": 1}), ("b", "c")]), "some edges have a bandwidth and others do not"),
-    (nx.Graph([("a", "b")], bandwidth_unit=5), "the bandwidth_unit is 5, but the edges have no bandwidth"),
-    (nx.Graph(), "a topology must have at least two compute nodes"),
-]
-
-
-@pytest.mark.parametrize(("graph", "message"), GRAPH_ERRORS, ids=range(len(GRAPH_ERRORS)))
-def test_graphs_that_are_no_topologies(graph, message):
-    with pytest.raises(InvalidInput) as caught:
-        from_networkx(graph)
-    assert str(caught.value).startswith(message)
+@pytest.mark.parametrize("message", GRAPH_ERRORS)
+def test_graphs_that_are_no_topologies(message):
+    with pytest.raises(InvalidInput, match=f"^{re.escape(message)}"):
+        from_networkx(GRAPH_ERRORS[message])
