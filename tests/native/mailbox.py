@@ -41,5 +41,4 @@ class Mailbox:
         return int(_library().mailbox_open_requests(self._box))
 
     def close(self) -> None:
-        """Forget all messages; no engine may use them any more."""
         _library().mailbox_free(self._box)

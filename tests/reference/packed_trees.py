@@ -39,6 +39,5 @@ def depth_of(network: ForestNetwork, arcs: list[int], node: int) -> int:
 
 
 def height_of(network: ForestNetwork, trees: Trees) -> int:
-    """Return the most arcs from a root to a node."""
     rows = trees.parent_arc.tolist()
     return max((depth_of(network, row, node) for row in rows for node in range(network.nodes)), default=0)

@@ -56,7 +56,6 @@ class Step:
 
 
 def least_broadcast_time(topology: Topology, chunks: int | None, size_bytes: int | None) -> Fraction:
-    """Return the sum of `least_step_times`."""
     return sum(least_step_times(topology, chunks, size_bytes), Fraction(0))
 
 

@@ -160,7 +160,6 @@ def test_specs_stay_flat():
 
 
 def check_score(topology: Topology) -> None:
-    """The score is the cost of the schedule."""
     score, cost = bfb_score(topology), synthesized("bfb", topology).cost
     assert (score.steps, score.bandwidth_factor) == (cost.steps, cost.bandwidth_factor)
 

@@ -244,7 +244,6 @@ def test_the_best_for_a_workload():
 
 
 def claim(spec: str, method: str = "bfb") -> TopologyCandidate:
-    """Return a candidate with the real cost of `spec`."""
     topology, cost = parse_topology(spec), synthesized(method, spec).cost
     costs = cost.steps, cost.bandwidth_factor
     return TopologyCandidate(

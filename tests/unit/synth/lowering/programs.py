@@ -71,7 +71,6 @@ def edited(program: Program, edit: Edit) -> Program:
 
 
 def with_block(program: Any, rank: int, index: int, block: Any) -> Any:
-    """Return a program, or a plan, with another block."""
     blocks = list(program.ranks[rank].blocks)
     blocks[index] = block
     ranks = list(program.ranks)

@@ -26,7 +26,6 @@ REDUCES = [step("re", f"i{chunk}", "i0") for chunk in range(1, 17)]
 
 
 def first(made: Program, **changes: object) -> Program:
-    """Return `made` with the first instruction changed."""
     return edited(made, (0, 0, 0, replace(made.ranks[0].blocks[0].instructions[0], **changes)))
 
 

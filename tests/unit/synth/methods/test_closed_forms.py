@@ -102,7 +102,6 @@ def test_chunks_that_do_not_divide_are_spread_as_evenly_as_possible():
 
 
 def hops(order) -> set[tuple[int, int]]:
-    """Return the links of a cycle, both ways."""
     forward = set(pairwise([*order.tolist(), int(order[0])]))
     return forward | {(dst, src) for src, dst in forward}
 

@@ -152,7 +152,6 @@ def test_more_trees_than_a_cut_carries_are_found_out() -> None:
 
 
 def carries(network: ForestNetwork) -> bool:
-    """Whether every cut holds, tried one by one."""
     arcs = zip(network.src.tolist(), network.dst.tolist(), network.capacity.tolist(), strict=True)
     sinks = range(network.compute_count)
     return next(violated_sink_sides(network.nodes, list(arcs), network.supply.tolist(), sinks), None) is None

@@ -76,7 +76,6 @@ def text_of(order: OrderOfAdditions, expression: int) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a sum of texts with the operands of each addition in alphabetical order."""
     return eval(re.sub(r"\d+", r"Sum('\g<0>')", text))
 
 
@@ -106,7 +105,6 @@ def test_the_order_is_that_of_a_plain_execution_whichever_block_goes_first(seed)
 
 
 def deepest(text: str) -> int:
-    """Return how deep the brackets of `text` are nested."""
     level = most = 0
     for letter in text:
         level += (letter == "(") - (letter == ")")

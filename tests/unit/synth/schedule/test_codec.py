@@ -35,7 +35,6 @@ def make(spec="torus:2x3", collective=ALLREDUCE, method="bfb", **options):
 
 
 def read_back(schedule, read_topology=parse_topology):
-    """Return what its files in both formats give back."""
     parquet, text = to_parquet(schedule), to_json_text(schedule).encode()
     assert stated_id(parquet) == stated_id(text) == schedule.id
     return from_parquet(parquet, read_topology), from_json_text(text, read_topology)

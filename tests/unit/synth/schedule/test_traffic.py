@@ -1,4 +1,4 @@
-"""Traffic is the rows of a schedule added up; deficiencies and paths of data; schedules turned around, joined and cut."""
+"""Traffic is the rows of a schedule added up; deficiencies, paths of data; schedules turned around, joined and cut."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ from chorale.synth.collective import (
 )
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.grid.algorithms import recursive_doubling, swing
+from chorale.synth.methods.grid.algorithms import recursive_doubling
 from chorale.synth.methods.rings import bfb_ring, hamiltonian_ring
 from chorale.synth.schedule.schedule import Schedule, concatenate, pipeline_split, renamed_schedule, reverse_allgather
 from chorale.synth.schedule.traffic import (
@@ -153,16 +153,6 @@ def test_recursive_doubling_latency_optimal(dimensions, side):
     assert found.latency == 1
     assert found.bandwidth == Fraction(nodes, nodes - 1) * (dimensions * steps - Fraction(dimensions**2, 2))
     assert found.congestion_sum == dimensions * (side - 1) <= 2 * dimensions * side
-
-
-@square
-def test_swing_bandwidth_optimal(dimensions, side):
-    nodes, steps = nodes_and_steps(dimensions, side)
-    found = on_torus(swing, dimensions, side)
-    assert (found.latency, found.bandwidth) == (2, 1)
-    hops = [abs(sum((-2) ** i for i in range(step // dimensions + 1))) for step in range(steps)]  # delta(sigma(s))
-    shared = sum(Fraction(links, 2 ** (step + 1)) for step, links in enumerate(hops))
-    assert found.congestion == Fraction(nodes, nodes - 1) * shared
 
 
 @given(networks(2, 7))

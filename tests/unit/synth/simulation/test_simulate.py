@@ -60,7 +60,6 @@ def test_seconds_are_the_cost_that_verification_finds(method: str, collective: C
 
 
 def by_definition(schedule: Schedule, size_bytes: int) -> Fraction:
-    """Row by row: the latencies along each route, then the most loaded link of it."""
     topology = schedule.topology
     chunk = Fraction(size_bytes, topology.compute_count * schedule.chunks_per_shard)
     rows = list(zip(*(column.tolist() for column in schedule.transfers.columns), strict=True))

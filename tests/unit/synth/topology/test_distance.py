@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.methods.bfb.bfb import breadth_first_floor
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.distance import (
     diameter,
     distances_from,
@@ -82,7 +78,6 @@ def test_hops_along_any_arcs(data):
 
 @pytest.mark.parametrize("spec", ["genkautz:3,700", "kautz:2,8", "torus:8x9", "hxmesh:4,5x4", "a100:40"])
 def test_large_networks(spec):
-    """Some of these have switches, some known symmetries."""
     topology = parse_topology(spec)
     ranks = np.arange(topology.compute_count)
     expected = distances_from(topology, ranks)[:, : len(ranks)]
@@ -92,16 +87,6 @@ def test_large_networks(spec):
 def test_a_wrong_symmetry_is_not_believed():
     wrong = np.array([1, 2, 3, 0], dtype=np.int32)
     assert diameter(dataclasses.replace(parse_topology("mesh:4"), automorphisms=(wrong,))) == 3
-
-
-@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter"])
-@pytest.mark.parametrize("spec", ["scaled(mesh:3x4;link=0-1;factor=1/3)", "mesh:2x5", "without(hypercube:4;node=3)"])
-def test_breadth_first_broadcast_keeps_its_floor(spec: str, collective: str):
-    topology, wanted = parse_topology(spec), parse_collective(collective)
-    floor = breadth_first_floor(topology, wanted.name)
-    made = synthesize("bfb", topology, wanted, None, SerialExecutor())
-    assert floor is not None
-    assert 0 < floor <= made.cost.time_per_byte
 
 
 @given(st.integers(1, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=40))

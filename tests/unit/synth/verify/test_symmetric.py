@@ -32,13 +32,11 @@ TREES = {
 
 
 def with_part(schedule, **changes):
-    """Return `schedule` with changes to its first part."""
     part = schedule.parts[0]
     return replace(schedule, **{"scatter" if part is schedule.scatter else "gather": replace(part, **changes)})
 
 
 def with_value(schedule, name, row, value):
-    """Return `schedule` with another value in a row of its first part."""
     columns = [column.copy() for column in schedule.parts[0].base.columns]
     columns[COLUMN_NAMES.index(name)][row] = value
     return with_part(schedule, base=Transfers(*columns))

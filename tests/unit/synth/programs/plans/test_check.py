@@ -24,7 +24,6 @@ NOP = Operation(Action.NOP)
 
 @pytest.mark.parametrize("plan", [GATHER, SCATTER_IN_PLACE], ids=lambda plan: plan.name)
 def test_no_operation_can_be_left_out(plan):
-    """Every nop, signal, wait, semaphore and move that is written is needed."""
     assert check_program(plan) == []
     for spot in operations(plan):
         assert check_program(edited(plan, spot)) != [], spot

@@ -45,7 +45,6 @@ def test_a_translation_is_used_again_for_equal_programs_only():
 
 
 def checked(schedule: VerifiedSchedule, **options: object) -> ExecutionPlan:
-    """Return the plan of a schedule, which passes the check."""
     plan = plan_of(lower(schedule, LoweringOptions("mscclpp-json", **options)))
     assert check_program(plan) == []
     return plan
@@ -119,7 +118,6 @@ PLANS = [
 
 @pytest.mark.parametrize(("kind", "spec", "method", "collective", "in_place"), PLANS)
 def test_plans_of_each_kind_are_right_in_any_order(kind, spec, method, collective, in_place):
-    """By the check, and on a weakly ordered executor that shares nothing with it."""
     options = KINDS.get(kind, {"channels": 2, "instances": 2} if kind == "several channels" else {})
     text = made(spec, collective, method, in_place=in_place, fuse=in_place, **options)
     plan = parse_plan(text.encode())

@@ -394,7 +394,6 @@ def test_no_base_of_the_search_is_dominated():
 
 @pytest.mark.parametrize("name", ["cayley-16-4-2", "cayley-93-2-8"])
 def test_the_search_finds_its_bases_again(name):
-    """The source of an entry names the seed."""
     entry = SEARCHED[name]
     (seed,) = re.findall(r"seed (\d+);", entry.source)
     found = search_cayley_graphs(CayleySearch(entry.nodes, entry.degree), [int(seed)], SerialExecutor())
