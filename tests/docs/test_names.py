@@ -1,6 +1,6 @@
 """Modules, names and files of the repository that the written pages mention are there."""
 
-import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,20 +39,11 @@ def links_to_names(page: Path) -> Iterator[tuple[str, Path]]:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, or an attribute of one, at any depth."""
-    module, attributes = dotted, []
-    while module:
-        try:
-            value = importlib.import_module(module)
-        except ModuleNotFoundError:
-            module, _, last = module.rpartition(".")
-            attributes.insert(0, last)
-            continue
-        for attribute in attributes:
-            if not hasattr(value, attribute):
-                return False
-            value = getattr(value, attribute)
-        return True
-    return False
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
@@ -75,12 +66,8 @@ def test_links_out_of_the_site_lead_to_what_they_say(page):
         )
 
 
-def test_the_architecture_links_the_tree():
-    names = list(links_to_names(DOCS / "contributing" / "architecture.md"))
-    assert len(names) > 60
-
-
 def test_the_checks_see_what_is_missing():
     text = "`chorale.synth.nowhere.name` and `chorale.synth.Options`\n```\nls synth/nowhere.py docs/site\n```\n"
     assert [exists(name) for name in sorted(dotted_names(text))] == [True, False]
     assert repository_paths(text) == {"synth/nowhere.py", "docs/site"}
+    assert len(list(links_to_names(DOCS / "contributing" / "architecture.md"))) > 60

@@ -181,15 +181,9 @@ Capacities = dict[tuple[int, int], Fraction]
 def best_rate_by_groups(topology: Topology) -> Fraction:
     """Return the smallest rate that a cut or a partition proves; every able switch adds and multicasts unlimited."""
     capacity = joined(topology)
-    return min(*_cut_rates(topology, capacity), *_partition_rates(topology, capacity))
-
-
-def _cut_rates(topology: Topology, capacity: Capacities) -> Iterator[Fraction]:
-    ranks = topology.compute_count
-    for mask in range(1, 2**topology.node_count - 1):
-        inside = {node for node in range(topology.node_count) if mask >> node & 1}
-        if 0 < sum(node < ranks for node in inside) < ranks:
-            yield _into(capacity, inside)
+    arcs, widths = list(capacity), list(capacity.values())
+    cuts = (sum((widths[arc] for arc in inward), Fraction(0)) for _, inward, _ in _cuts(topology, arcs))
+    return min(*cuts, *_partition_rates(topology, capacity))
 
 
 def _partition_rates(topology: Topology, capacity: Capacities) -> Iterator[Fraction]:
