@@ -46,9 +46,8 @@ def ring_allreduce(order: Sequence[int], in_place: bool = True) -> Program:
     ranks: dict[int, RankProgram] = {}
     for position, rank in enumerate(order):
         steps = [step(Op.SEND, source, position)]
-        steps += [
-            step(Op.RECV_REDUCE_COPY_SEND, "o", (position - turn) % size, source=source) for turn in range(1, size)
-        ]
+        chunks = [(position - turn) % size for turn in range(1, size)]
+        steps += [step(Op.RECV_REDUCE_COPY_SEND, "o", chunk, source=source) for chunk in chunks]
         steps += [step(Op.RECV_COPY_SEND, "o", (position + 1 - turn) % size) for turn in range(1, size - 1)]
         steps += [step(Op.RECV, "o", (position + 2) % size)]
         block = ThreadBlock(order[(position + 1) % size], order[position - 1], 0, tuple(steps))
@@ -87,15 +86,8 @@ def scratch_allreduce_of_pair() -> Program:
     for rank in range(2):
         sender = ThreadBlock(1 - rank, None, 0, (step(Op.SEND, "i", 0, count=2),))
         receiver = ThreadBlock(None, 1 - rank, 0, (step(Op.RECV, "s", 0, count=2),))
-        adder = ThreadBlock(
-            None,
-            None,
-            0,
-            (
-                Instruction(Op.COPY, BufferRef("i", 0), BufferRef("o", 0), 2),
-                Instruction(Op.REDUCE, BufferRef("s", 0), BufferRef("o", 0), 2, (Wait(1, 0),)),
-            ),
-        )
+        steps = step(Op.COPY, "o", 0, source="i", count=2), step(Op.REDUCE, "o", 0, Wait(1, 0), source="s", count=2)
+        adder = ThreadBlock(None, None, 0, steps)
         ranks.append(rank_of(sender, receiver, adder, scratch_chunks=2))
     return program_of(ALLREDUCE, 2, ranks, in_place=False)
 
@@ -122,13 +114,9 @@ def with_swapped_offset(program: Program, rank: int) -> Program:
 
 def with_deadlock(program: Program, rank: int) -> Program:
     """Return `program` with two new blocks on `rank` that wait for each other."""
-    copy = Instruction(Op.COPY, BufferRef("o", 0), BufferRef("o", 0), 1)
     blocks = program.ranks[rank].blocks
-    first, second = len(blocks), len(blocks) + 1
-    waiting = [
-        ThreadBlock(None, None, 0, (replace(copy, waits=(Wait(second, 0),)),)),
-        ThreadBlock(None, None, 0, (replace(copy, waits=(Wait(first, 0),)),)),
-    ]
+    others = len(blocks) + 1, len(blocks)
+    waiting = [ThreadBlock(None, None, 0, (step(Op.COPY, "o", 0, Wait(other, 0)),)) for other in others]
     return _with_rank(program, rank, replace(program.ranks[rank], blocks=(*blocks, *waiting)))
 
 

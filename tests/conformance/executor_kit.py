@@ -80,15 +80,11 @@ def check_results_come_in_the_order_of_tasks(factory: Factory) -> None:
         assert executor.map(late_first, range(12)) == list(range(12))
 
 
-def check_every_map_has_its_own_shared(factory: Factory) -> None:
+def check_every_map_has_its_own_shared_and_arrays_travel(factory: Factory) -> None:
+    table = np.arange(300_000).reshape(1000, 300)
     with closing(factory()) as executor:
         for shared in (100, 200, 100):
             assert executor.map(add_shared, range(6), shared) == [shared + task for task in range(6)]
-
-
-def check_arrays_travel(factory: Factory) -> None:
-    table = np.arange(300_000).reshape(1000, 300)
-    with closing(factory()) as executor:
         parts = executor.map(sum_rows, [slice(0, 400), slice(400, 1000)], table)
     assert np.array_equal(sum(parts), table.sum(axis=0))
 
@@ -153,8 +149,7 @@ def check_killed_workers_are_replaced(factory: Factory) -> None:
 
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     check_results_come_in_the_order_of_tasks,
-    check_every_map_has_its_own_shared,
-    check_arrays_travel,
+    check_every_map_has_its_own_shared_and_arrays_travel,
     check_every_result_arrives_once_before_it_is_counted,
     check_exception_keeps_its_type_and_the_executor_works_on,
     check_interrupt_ends_the_map_soon,

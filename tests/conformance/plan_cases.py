@@ -4,11 +4,17 @@ Plans are JSON for two ranks, as the executor reads them, written by hand here.
 """
 
 import copy
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.targets.mscclpp_text import parse_plan
+
 Json = dict[str, Any]
+Blocks = Callable[[int], Sequence[Sequence[Json]] | Sequence[Json]]
+"""Operations of the blocks of a rank, or of its only one."""
 Edit = Callable[[Json], None]
 """Changes a plan in place."""
 
@@ -62,17 +68,14 @@ def by_switch(name: str, sources: Sequence[Json], targets: Sequence[Json], **mor
 
 
 def sent(rank: int, name: str = "put", **more: Any) -> Json:
-    """Move the own chunk of output to the other rank."""
     return move(name, [local("o", rank)], [remote(rank)], **more)
 
 
 def unpacked(rank: int, **more: Any) -> Json:
-    """Take the packets of the other rank out of scratch."""
     return move("upkt", [local("s", 1 - rank)], [local("o", 1 - rank)], **more)
 
 
 def part(number: int, parts: int = 2) -> Json:
-    """Return the field of an operation that blocks do in parts."""
     return {"tbg_info": {"tb_id": number, "tbg_size": parts}}
 
 
@@ -83,7 +86,7 @@ def pipeline(*ops: Json) -> list[Json]:
 def plan(
     collective: str,
     chunks: tuple[int, int, int],
-    blocks: Callable[[int], Sequence[Sequence[Json]] | Sequence[Json]],
+    blocks: Blocks,
     *,
     buffer: str = "o",
     in_place: bool = True,
@@ -96,52 +99,33 @@ def plan(
 
     buffer: what they reach of the other rank; switch: the buffer of both under a switch channel, if any
     """
-    return {
-        "name": "case",
-        "collective": collective,
-        "protocol": protocol,
-        "inplace": in_place,
-        "use_double_scratch_buffer": double,
-        "gpus": [_gpu(rank, chunks, blocks(rank), buffer, switch, semaphores) for rank in range(2)],
-    }
-
-
-def _gpu(
-    rank: int,
-    chunks: tuple[int, int, int],
-    given: Sequence[Any],
-    buffer: str,
-    switch: str | None,
-    semaphores: Sequence[int],
-) -> Json:
-    blocks = [given] if isinstance(given[0], dict) else given
-    peers = [1 - rank] * len(blocks)
     groups = [{"size": 2, "ranks": [0, 1]}]
     switches = [] if switch is None else [{"channel_type": "switch", "buffer_type": switch, "rank_groups": groups}]
+
+    def gpu(rank: int) -> Json:
+        given: Any = blocks(rank)
+        own = [given] if isinstance(given[0], dict) else given
+        kinds = [{"channel_type": kind, "connected_to": [1 - rank] * len(own)} for kind in ("memory", "port")]
+        return {
+            **dict(zip(("id", "input_chunks", "output_chunks", "scratch_chunks"), (rank, *chunks), strict=True)),
+            "channels": [*kinds, *switches],
+            "remote_buffers": [{"rank": 1 - rank, "type": buffer, "access_channel_types": ["memory", "port"]}],
+            "semaphores": [{"init_value": value} for value in semaphores],
+            "threadblocks": [_block(index, ops, bool(switches)) for index, ops in enumerate(own)],
+        }
+
+    made = {"name": "case", "collective": collective, "protocol": protocol, "inplace": in_place}
+    return {**made, "use_double_scratch_buffer": double, "gpus": [gpu(rank) for rank in range(2)]}
+
+
+def _block(index: int, ops: Sequence[Json], has_switch: bool) -> Json:
+    channels = [{"channel_type": kind, "channel_ids": [index]} for kind in ("memory", "port")]
+    refs = [{"access_channel_type": kind, "remote_buffer_ids": [0]} for kind in ("memory", "port")]
     return {
-        "id": rank,
-        "input_chunks": chunks[0],
-        "output_chunks": chunks[1],
-        "scratch_chunks": chunks[2],
-        "channels": [
-            {"channel_type": "memory", "connected_to": peers},
-            {"channel_type": "port", "connected_to": peers},
-            *switches,
-        ],
-        "remote_buffers": [{"rank": 1 - rank, "type": buffer, "access_channel_types": ["memory", "port"]}],
-        "semaphores": [{"init_value": value} for value in semaphores],
-        "threadblocks": [
-            {
-                "id": index,
-                "channels": [{"channel_type": kind, "channel_ids": [index]} for kind in ("memory", "port")]
-                + ([] if switch is None else [{"channel_type": "switch", "channel_ids": [0]}]),
-                "remote_buffer_refs": [
-                    {"access_channel_type": kind, "remote_buffer_ids": [0]} for kind in ("memory", "port")
-                ],
-                "ops": copy.deepcopy(list(ops)),
-            }
-            for index, ops in enumerate(blocks)
-        ],
+        "id": index,
+        "channels": channels + [{"channel_type": "switch", "channel_ids": [0]}] * has_switch,
+        "remote_buffer_refs": refs,
+        "ops": copy.deepcopy(list(ops)),
     }
 
 
@@ -205,8 +189,15 @@ def sum_of_other_chunks(document: Json) -> None:
     ops_of(document, 0)[4].update(src_buff=[local("i", 0), remote(1)])
 
 
-GATHER = (1, 2, 0)
-LL: Json = {"buffer": "s", "protocol": "LL", "double": True}
+def gather(blocks: Blocks, scratch: int = 0, **more: Any) -> Json:
+    return plan("allgather", (1, 2, scratch), blocks, **more)
+
+
+def summed(blocks: Blocks, chunks: int = 2, scratch: int = 0, **more: Any) -> Json:
+    return plan("allreduce", (chunks, chunks, scratch), blocks, **more)
+
+
+LL: Json = {"buffer": "s", "protocol": "LL", "double": True, "scratch": 2}
 
 
 def _packets(name: str, *extra: Json) -> Callable[[int], list[list[Json]]]:
@@ -226,7 +217,7 @@ def _packets(name: str, *extra: Json) -> Callable[[int], list[list[Json]]]:
 
 CASES: dict[str, Case] = {
     "put": Case(
-        plan("allgather", GATHER, lambda r: [*ENTRY, sent(r), *meet()]),
+        gather(lambda r: [*ENTRY, sent(r), *meet()]),
         {
             "nobody waits for the other to begin": (without(1, 2), "race"),
             "only relaxed signals after the put": (
@@ -242,7 +233,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "get": Case(
-        plan("allgather", GATHER, lambda r: [*ENTRY, move("get", [remote(1 - r)], [local("o", 1 - r)]), *meet()]),
+        gather(lambda r: [*ENTRY, move("get", [remote(1 - r)], [local("o", 1 - r)]), *meet()]),
         {
             "nobody waits for the other to begin": (without(1, 2), "race"),
             "nothing says that the reading is over": (without(6, 7), "race"),
@@ -250,9 +241,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "port put with signal": Case(
-        plan(
-            "allgather",
-            GATHER,
+        gather(
             lambda r: [*meet("port"), through_port("pws", [local("o", r)], [remote(r)]), tell("wait", 0, "port"), NOP],
         ),
         {
@@ -264,9 +253,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "port put with signal and flush": Case(
-        plan(
-            "allgather",
-            GATHER,
+        gather(
             lambda r: [
                 *meet("port")[:-1],  # the thread that has waited tells the port
                 through_port("pwsf", [local("o", r)], [remote(r)]),
@@ -277,9 +264,7 @@ CASES: dict[str, Case] = {
         )
     ),
     "a source that a port still reads": Case(
-        plan(
-            "allgather",
-            (1, 2, 1),
+        gather(
             lambda r: [
                 *meet("port"),
                 move("copy", [local("o", r)], [local("s", 0)]),
@@ -290,6 +275,7 @@ CASES: dict[str, Case] = {
                 tell("wait", 0, "port"),
                 NOP,
             ],
+            scratch=1,
         ),
         {
             "no flush before the source is written again": (changed(6, name="pws"), "race"),
@@ -297,9 +283,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "read and reduce": Case(
-        plan(
-            "allreduce",
-            (2, 2, 0),
+        summed(
             lambda r: [
                 *ENTRY,
                 move("rres", [local("i", r), remote(r)], [local("i", r), remote(r)], reduce_op="sum"),
@@ -315,9 +299,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "reduce and send": Case(
-        plan(
-            "allreduce",
-            (2, 2, 2),
+        summed(
             lambda r: [
                 *ENTRY,
                 move("put", [local("i", 1 - r)], [remote(0)]),
@@ -329,6 +311,7 @@ CASES: dict[str, Case] = {
                 move("copy", [local("s", 1)], [local("i", 1 - r)]),
             ],
             buffer="s",
+            scratch=2,
         ),
         {
             "no nop between the sum and its sending": (without(10), "race"),
@@ -336,9 +319,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "res": Case(
-        plan(
-            "allreduce",
-            (1, 1, 1),
+        summed(
             lambda r: [
                 *ENTRY,
                 move("put", [local("i", 0)], [remote(0)]),
@@ -348,11 +329,13 @@ CASES: dict[str, Case] = {
             ],
             buffer="s",
             in_place=False,
+            chunks=1,
+            scratch=1,
         ),
         {"one source twice": (changed(9, src_buff=[local("s", 0), local("s", 0)]), "reduction")},
     ),
     "packets": Case(
-        plan("allgather", (1, 2, 2), lambda r: [sent(r, "ppkt"), unpacked(r)], **LL),
+        gather(lambda r: [sent(r, "ppkt"), unpacked(r)], **LL),
         {
             "without halves of scratch": (setting(use_double_scratch_buffer=False), "race"),
             "without room for flags": (setting(protocol="Simple"), "packets"),
@@ -362,16 +345,14 @@ CASES: dict[str, Case] = {
         },
     ),
     "packets by turns": Case(
-        plan("allreduce", (1, 1, 2), _packets("repkt"), **LL),
+        summed(_packets("repkt"), chunks=1, **LL),
         {
             "one half only": (setting(use_double_scratch_buffer=False), "race"),
             "the own packets": (changed(2, src_buff=[local("i", 0), local("s", 0)]), "deadlock"),
         },
     ),
     "reduce and send packets": Case(
-        plan(
-            "allreduce",
-            (2, 2, 4),
+        summed(
             lambda r: [
                 move("ppkt", [local("i", 1 - r)], [remote(r)]),
                 move("respkt", [local("i", r), local("s", 1 - r)], [local("i", r), remote(2 + r)]),
@@ -379,6 +360,7 @@ CASES: dict[str, Case] = {
             ],
             buffer="s",
             protocol="LL",
+            scratch=4,
         ),
         {
             "no packets of the sum": (no_packets_of_the_sum, "deadlock"),
@@ -386,42 +368,38 @@ CASES: dict[str, Case] = {
         },
     ),
     "reduce, copy and send packets": Case(
-        plan(
-            "allreduce",
-            (1, 1, 6),
+        summed(
             lambda r: [
                 move("cpkt", [local("i", 0)], [local("s", 5)]),
                 move("rppkt", [local("s", 5)], [remote(r)]),
                 move("recspkt", [local("i", 0), local("s", 1 - r)], [local("o", 0), local("s", 4), remote(2 + r)]),
             ],
-            **LL,
+            **LL | {"scratch": 6},
             in_place=False,
+            chunks=1,
         ),
         {"the sum is sent nowhere else": (changed(2, dst_buff=[local("o", 0), remote(2)]), "operand")},
     ),
     "reduce and copy packets": Case(
-        plan(
-            "allreduce",
-            (1, 1, 3),
+        summed(
             lambda r: [
                 move("ppkt", [local("i", 0)], [remote(r)]),
                 move("recpkt", [local("i", 0), local("s", 1 - r)], [local("o", 0), local("s", 2)]),
             ],
-            **LL,
+            **LL | {"scratch": 3},
             in_place=False,
+            chunks=1,
         ),
         {"the copy is no scratch": (changed(1, dst_buff=[local("o", 0), local("o", 0)]), "operand")},
     ),
     "packets through a port": Case(
-        plan(
-            "allgather",
-            (1, 2, 3),
+        gather(
             lambda r: [
                 move("cpkt", [local("o", r)], [local("s", 2)]),
                 through_port("rppkt", [local("s", 2)], [remote(r)]),
                 unpacked(r),
             ],
-            **LL,
+            **LL | {"scratch": 3},
         ),
         {
             "nothing to send on": (without(0), "deadlock"),
@@ -429,23 +407,19 @@ CASES: dict[str, Case] = {
         },
     ),
     "packets put by a port": Case(
-        plan(
-            "allgather",
-            (1, 2, 3),
+        gather(
             lambda r: [
                 move("cpkt", [local("o", r)], [local("s", 2)]),
                 NOP,
                 through_port("ppkt", [local("s", 2)], [remote(r)]),
                 unpacked(r),
             ],
-            **LL,
+            **LL | {"scratch": 3},
         ),
         {"before all threads have written them": (without(1), "race")},
     ),
     "packets of groups": Case(
-        plan(
-            "allgather",
-            (1, 2, 2),
+        gather(
             lambda r: [
                 *([sent(r, "ppkt", **part(number))] for number in range(2)),
                 *([unpacked(r, **part(number))] for number in range(2)),
@@ -455,9 +429,7 @@ CASES: dict[str, Case] = {
         {"both send the same part": (changed(0, block=1, **part(0)), "race")},
     ),
     "switch by parts": Case(
-        plan(
-            "allreduce",
-            (2, 2, 0),
+        summed(
             lambda r: [
                 *ENTRY,
                 *pipeline(by_switch("glres", [group(r)], [group(r)], reduce_op="sum")),
@@ -468,9 +440,7 @@ CASES: dict[str, Case] = {
         {"a pipeline in a pipeline": (changed(4, ops=[{"name": "pipeline", "ops": []}]), "refused")},
     ),
     "switch": Case(
-        plan(
-            "allreduce",
-            (2, 2, 0),
+        summed(
             lambda r: [*ENTRY, by_switch("glres", [group(r)], [group(r)]), *meet(relaxed=True)],
             switch="i",
         ),
@@ -482,9 +452,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "switch stores": Case(
-        plan(
-            "allgather",
-            GATHER,
+        gather(
             lambda r: [*ENTRY, by_switch("gstore", [local("o", r)], [group(r)]), *meet()],
             switch="o",
         ),
@@ -501,20 +469,17 @@ CASES: dict[str, Case] = {
         {"the chunk of the other": (changed(4, src_buff=[group(0)]), "result")},
     ),
     "switch packets": Case(
-        plan(
-            "allgather",
-            (1, 2, 2),
+        gather(
             lambda r: [by_switch("gstorepkt", [local("o", r)], [group(r)]), unpacked(r)],
             switch="s",
             protocol="LL",
             double=True,
+            scratch=2,
         ),
         {"one half only": (setting(use_double_scratch_buffer=False), "race")},
     ),
     "pipeline": Case(
-        plan(
-            "allgather",
-            (1, 2, 1),
+        gather(
             lambda r: [
                 pipeline(
                     *ENTRY,
@@ -531,6 +496,7 @@ CASES: dict[str, Case] = {
             ],
             buffer="s",
             semaphores=[0],
+            scratch=1,
         ),
         {
             "another number of parts": (
@@ -546,9 +512,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "groups and barriers": Case(
-        plan(
-            "allgather",
-            (1, 2, 1),
+        gather(
             lambda r: [
                 [
                     *ENTRY,
@@ -559,6 +523,7 @@ CASES: dict[str, Case] = {
                 ]
                 for number in range(2)
             ],
+            scratch=1,
         ),
         {
             "no barrier": (all_of(without(5), without(5, block=1)), "uninitialised"),
@@ -572,8 +537,11 @@ CASES: dict[str, Case] = {
 
 
 def document_of(name: str, wrong: str | None = None) -> Json:
-    """Return the right plan called `name`, or what one of its edits makes of it."""
     document = copy.deepcopy(CASES[name].plan)
     if wrong is not None:
         CASES[name].wrong[wrong][0](document)
     return document
+
+
+def plan_case(name: str, wrong: str | None = None) -> ExecutionPlan:
+    return parse_plan(json.dumps(document_of(name, wrong)).encode())

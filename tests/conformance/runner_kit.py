@@ -209,7 +209,6 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
 
 
 def traces_say_what_every_step_took(factory: Factory) -> None:
-    """For runners that execute programs with the engine; not among `CHECKS`, since others trace nothing."""
     steps = [
         {(b, s) for b, block in enumerate(part.blocks) for s in range(len(block.instructions))} for part in RING.ranks
     ]
@@ -224,3 +223,7 @@ def traces_say_what_every_step_took(factory: Factory) -> None:
         assert sorted(result.times_s)[0] * 0.5 < max(span.end_s for span in spans) <= sorted(result.times_s)[-1]
         assert all(0 < span.ready_s <= span.end_s for span in spans)
         assert all(span.ready_s <= span.start_s <= span.end_s for span in spans if span.start_s)
+
+
+CHECKS_WITH_TRACES = (*CHECKS, traces_say_what_every_step_took)
+"""For runners that execute programs with the engine; others trace nothing."""

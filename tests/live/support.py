@@ -65,10 +65,10 @@ def require_fabrics(name: str, what: str) -> None:
 
 
 @contextmanager
-def ring_of_four(name: str, what: str) -> Iterator[EmulatedFabric]:
-    """Bring a ring up, or skip; it goes down at the end if it is still there."""
+def fabric_of(name: str, what: str, spec: str = "ring:4") -> Iterator[EmulatedFabric]:
+    """Bring a fabric up, or skip; it goes down at the end if it is still there."""
     require_fabrics(name, what)
-    topology = parse_topology("ring:4")
+    topology = parse_topology(spec)
     yield bring_up(topology, Fraction(LINK_MBPS), name, is_tested=False)
     if (fabric := find_fabric(topology.id, name)) is not None:
         take_down(fabric)

@@ -2,30 +2,22 @@
 
 import os
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.fabric import EmulatedFabric, take_down
-from chorale.runners.fabric.self_test import bring_up
-from chorale.synth.errors import Unavailable
-from chorale.synth.topology.spec import parse_topology
+from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.tuner.files.home import Home
 from tests.command import ROOT, python
-from tests.live.support import needs_oneccl
+from tests.live.support import fabric_of, needs_oneccl
 
 SIZES = [2**16, 2**18]
 
 
 @pytest.fixture
 def cube() -> Iterator[EmulatedFabric]:
-    try:
-        fabric = bring_up(parse_topology("hypercube:3"), Fraction(100), f"example-{os.getpid()}", is_tested=False)
-    except Unavailable as error:
-        pytest.skip(f"THE EXAMPLE FOR CPU CLUSTERS IS NOT RUN ON THIS MACHINE: {error}")
-    yield fabric
-    take_down(fabric)
+    with fabric_of(f"example-{os.getpid()}", "THE EXAMPLE FOR CPU CLUSTERS", "hypercube:3") as fabric:
+        yield fabric
 
 
 @pytest.mark.slow
@@ -33,13 +25,8 @@ def cube() -> Iterator[EmulatedFabric]:
 @pytest.mark.timeout(600)
 @needs_oneccl
 def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Home, tmp_path: Path) -> None:
-    changes = {
-        "sizes": SIZES,
-        "runner.fabric": cube.name,
-        "budget.trials": 3,
-        "repeats": 2,
-        "baselines": '["library:ring"]',
-    }
+    changes = {"sizes": SIZES, "runner.fabric": cube.name, "budget.trials": 3, "repeats": 2}
+    changes["baselines"] = '["library:ring"]'
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     words += ["--json", "--programs", str(tmp_path / "programs")]
     example = ROOT / "examples" / "cpu-cluster-oneccl.yaml"

@@ -78,13 +78,9 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 def transfer_s(fabric: EmulatedFabric, source: int, target: int, size_bytes: int) -> float:
     python = (sys.executable, "-I", "-S", "-c")
     address = fabric.address(target)
-    places = fabric.hosts()
-    with contextlib.closing(places[target].start(ProcessSpec((*python, RECEIVER, address)))) as receiver:
+    with contextlib.closing(fabric.hosts()[target].start(ProcessSpec((*python, RECEIVER, address)))) as receiver:
         until(lambda: receiver.read(STDOUT))
-        with contextlib.closing(
-            places[source].start(ProcessSpec((*python, SENDER, address, str(size_bytes))))
-        ) as sender:
-            return float(output(sender))
+        return float(on_rank(fabric, source, *python, SENDER, address, str(size_bytes)))
 
 
 def sent_bytes(fabric: EmulatedFabric, rank: int) -> dict[str, int]:
@@ -129,9 +125,8 @@ def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> Non
     fabric = up("ring:3")
     assert fabric.hostname(2) == f"chorale-{NAME}-2"
     assert on_rank(fabric, 2, "hostname") == fabric.hostname(2)
-    assert (
-        on_rank(fabric, 2, "ip", "-o", "-4", "address", "show", "dev", "node").split()[3] == f"{fabric.address(2)}/32"
-    )
+    shown = on_rank(fabric, 2, "ip", "-o", "-4", "address", "show", "dev", "node")
+    assert shown.split()[3] == f"{fabric.address(2)}/32"
     assert set(os.listdir("/sys/class/net")) != {"lo", "node", "node-peer", "to0", "to1"}
     assert set(on_rank(fabric, 2, "ls", "/sys/class/net").split()) == {"lo", "node", "node-peer", "to0", "to1"}
     job = ProcessSpec(("sh", "-c", "pwd; cat given; echo made > here"), files={"given": b"content"})
@@ -142,7 +137,7 @@ def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> Non
         assert Path(folder).is_dir()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights on the files of others")
+@pytest.mark.skipif(os.geteuid() != 0, reason="RIGHTS OF ROOT ON FABRICS ARE NOT TESTED: run the tests as root")
 def test_root_keeps_its_rights_on_the_files_of_others(up: Up, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("content")
@@ -151,7 +146,7 @@ def test_root_keeps_its_rights_on_the_files_of_others(up: Up, tmp_path: Path) ->
     assert on_rank(up("ring:3"), 0, "cat", str(file)) == "content"
 
 
-def test_fabrics_side_by_side_do_not_mix(up: Up) -> None:
+def test_fabrics_side_by_side_do_not_mix_and_a_choice_is_not_guessed(up: Up) -> None:
     one, other = up(RARE, name=ONE), up("ring:4", name=OTHER)
     assert {ONE, OTHER} <= {fabric.name for fabric in fabrics()}
     assert one.address(0) == other.address(0)
@@ -161,34 +156,27 @@ def test_fabrics_side_by_side_do_not_mix(up: Up) -> None:
     take_down(one)
     assert find_fabric(one.topology_id) is None
     assert_takes(transfer_s(other, 0, 3, 2**18), 2**18, 20)
-
-
-def test_a_choice_between_fabrics_is_not_guessed(up: Up) -> None:
-    one = up(RARE, name=ONE)
-    up(RARE, name=OTHER)
-    with pytest.raises(InvalidInput, match=f"{ONE}, {OTHER}; choose one with --fabric NAME"):
+    up(RARE, name=ONE)
+    up(RARE, name=f"{NAME}-c")
+    with pytest.raises(InvalidInput, match=f"{ONE}, {NAME}-c; choose one with --fabric NAME"):
         find_fabric(one.topology_id)
     with pytest.raises(InvalidInput, match=rf"fabric {ONE} has another topology, {RARE}"):
         find_fabric("another", ONE)
 
 
-def test_down_ends_what_runs_inside(up: Up) -> None:
+def test_a_closed_job_leaves_the_fabric_empty_and_down_ends_what_runs_inside(up: Up) -> None:
     fabric = up("ring:3")
     networks = fabric.networks()
+    closed = fabric.hosts()[1].start(ProcessSpec(("sh", "-c", "sleep 1000 & sleep 1000")))
+    until(lambda: len(processes_in(networks)) == 3)
+    closed.close()
+    until(lambda: not processes_in(networks))
     with contextlib.closing(fabric.hosts()[1].start(ProcessSpec(("sleep", "1000")))) as process:
         until(lambda: processes_in(networks))
         take_down(fabric)
         assert process.poll() == -signal.SIGKILL
     assert not processes_in(networks)
     assert not is_alive(fabric.pid)
-
-
-def test_a_closed_job_leaves_the_fabric_empty(up: Up) -> None:
-    fabric = up("ring:3")
-    process = fabric.hosts()[1].start(ProcessSpec(("sh", "-c", "sleep 1000 & sleep 1000")))
-    until(lambda: len(processes_in(fabric.networks())) == 3)
-    process.close()
-    until(lambda: not processes_in(fabric.networks()))
 
 
 HALF_WAY = f"""
@@ -251,7 +239,7 @@ def _arguments(pid: int) -> list[str]:
     return []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can do without user namespaces")
+@pytest.mark.skipif(os.geteuid() != 0, reason="FABRICS WITHOUT USER NAMESPACES ARE NOT TESTED: run the tests as root")
 def test_root_does_without_user_namespaces(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     start = holder._start
     monkeypatch.setattr(holder, "_start", lambda name, user: _refused() if user else start(name, user))

@@ -2,8 +2,8 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -18,11 +18,11 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
 from tests.conformance.live_kit import descendants, long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.support import params, ring_of_four, takes_as_long_as_the_links_do
+from tests.live.support import fabric_of, params, takes_as_long_as_the_links_do
 
 NAME = f"local-{os.getpid()}"
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="GLOO IS NOT TESTED: torch is not installed")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="GLOO IS NOT TESTED: pip install torch")
 
 
 def _on_loopback() -> LocalRunner:
@@ -31,7 +31,7 @@ def _on_loopback() -> LocalRunner:
 
 @pytest.fixture(scope="module")
 def ring() -> Iterator[EmulatedFabric]:
-    with ring_of_four(NAME, "THE LOCAL RUNNER") as fabric:
+    with fabric_of(NAME, "THE LOCAL RUNNER") as fabric:
         yield fabric
 
 
@@ -70,28 +70,26 @@ def test_ranks_and_gloo_run_in_the_namespaces_at_the_pace_of_the_links(ring: Emu
         assert len({os.stat(f"/proc/{pid}/ns/net").st_ino for pid in runner.pids}) == 4
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="fabrics are of Linux")
-def test_no_fabric_is_unavailable() -> None:
-    with LocalRunner(LocalConfig(where="fabric", fabric="nothing")) as runner:
-        failure = failed(runner.submit(request_of(RING)), FailureKind.UNAVAILABLE)
-    assert "chorale fabric up" in failure.message
+@pytest.mark.parametrize(
+    ("config", "library", "kind", "message"),
+    [
+        (LocalConfig(where="fabric", fabric="nothing"), (), FailureKind.UNAVAILABLE, "chorale fabric up"),
+        (LocalConfig(link_mbps=100, probe=False), ("gloo",), FailureKind.REJECTED, "gloo"),
+        (LocalConfig(where="loopback"), ("gloo",), FailureKind.UNAVAILABLE, "pip install torch"),
+    ],
+    ids=["no fabric", "gloo over emulated links", "gloo without torch"],
+)
+def test_what_is_not_there_is_said(
+    config: LocalConfig, library: tuple[str, ...], kind: FailureKind, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chorale.runners.local.runner.find_spec", lambda name: None)
+    with LocalRunner(config) as runner:
+        assert message in failed(runner.submit(request_of(RING, library=library)), kind).message
 
 
 def test_options_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(InvalidInput, match="only emulated links have a rate"):
         LocalRunner(LocalConfig(link_mbps=100, where="loopback"))
-
-
-def test_gloo_does_not_go_over_emulated_links() -> None:
-    with LocalRunner(LocalConfig(link_mbps=100, probe=False)) as runner:
-        failed(runner.submit(request_of(RING, library=("gloo",))), FailureKind.REJECTED)
-
-
-def test_gloo_without_torch_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chorale.runners.local.runner.find_spec", lambda name: None)
-    with _on_loopback() as runner:
-        failure = failed(runner.submit(request_of(RING, library=("gloo",))), FailureKind.UNAVAILABLE)
-    assert "pip install torch" in failure.message
 
 
 PROGRAMS = {
@@ -118,9 +116,7 @@ def test_gloo_is_measured_beside_programs(dtype: str, spec: str, beside_gloo: Lo
 @pytest.mark.slow
 @needs_torch
 def test_a_rank_that_is_killed_in_gloo_is_to_blame(ring: EmulatedFabric) -> None:
-    request = RunRequest(
-        long_request().topology, {"program": RING}, (2**20,), repeats=500, timeout_s=60.0, library=("gloo",)
-    )
+    request = replace(long_request(), repeats=500, library=("gloo",))
     with LocalRunner(LocalConfig(where="fabric", fabric=ring.name)) as runner:
         measured(runner.submit(request_of(RING, library=("gloo",))))
         outcome = submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[2], signal.SIGKILL))

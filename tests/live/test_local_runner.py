@@ -1,15 +1,15 @@
 """The local runner on real processes: the kit of every runner, and faults in the middle of a run."""
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from chorale.runners.api.base import FailureKind, Outcome
+from chorale.runners.api.base import FailureKind
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
@@ -31,25 +31,15 @@ def _runner() -> LocalRunner:
     return LocalRunner(LocalConfig(link_mbps=200, probe=False))
 
 
-@pytest.fixture
-def runner() -> Iterator[LocalRunner]:
-    with _runner() as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
 def shared() -> Iterator[LocalRunner]:
     with _runner() as running:
         yield running
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS_WITH_TRACES))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: LocalRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
-
-
-def test_traces(shared: LocalRunner) -> None:
-    runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
 @pytest.mark.parametrize("check", params(live_kit.CHECKS))
@@ -58,28 +48,28 @@ def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> Non
     assert not descendants()
 
 
-def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRunner) -> None:
+def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(shared: LocalRunner) -> None:
     ranks: list[psutil.Process] = []
 
     def kill_launcher(pids: list[int]) -> None:
         ranks.extend(psutil.Process(pid) for pid in pids)
         ranks[0].parent().kill()  # type: ignore[union-attr]
 
-    failed(submit_and_meanwhile(runner, long_request(), kill_launcher), FailureKind.CRASH)
+    failed(submit_and_meanwhile(shared, long_request(), kill_launcher), FailureKind.CRASH)
     _, alive = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in alive if rank.status() != psutil.STATUS_ZOMBIE]
-    measured(runner.submit(request_of(RING)))
+    measured(shared.submit(request_of(RING)))
 
 
-def test_a_killed_network_is_a_crash_of_nobody_among_the_ranks(runner: LocalRunner) -> None:
+def test_a_killed_network_is_a_crash_of_nobody_among_the_ranks(shared: LocalRunner) -> None:
     def kill_network(pids: list[int]) -> None:
         siblings = psutil.Process(pids[0]).parent().children()  # type: ignore[union-attr]
         (network,) = [process for process in siblings if process.pid not in pids]
         network.kill()
 
-    failure = failed(submit_and_meanwhile(runner, long_request(), kill_network), FailureKind.CRASH)
+    failure = failed(submit_and_meanwhile(shared, long_request(), kill_network), FailureKind.CRASH)
     assert (failure.rank, failure.message) == (None, "the emulated network was killed by SIGKILL")
-    measured(runner.submit(request_of(RING)))
+    measured(shared.submit(request_of(RING)))
 
 
 def test_a_hang_shows_what_each_block_waits_for(shared: LocalRunner) -> None:
@@ -91,19 +81,8 @@ def test_a_hang_shows_what_each_block_waits_for(shared: LocalRunner) -> None:
 @pytest.mark.parametrize("stopped", [None, 3], ids=["running", "one rank stopped"])
 @pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda cause: cause.name)
 def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped: int | None, tmp_path: Path) -> None:
-    make = (
-        "from chorale.runners.api.registry import create_runner; "
-        "runner = create_runner('local', {'link_mbps': 200, 'probe': False})"
-    )
+    make = "from tests.live.test_local_runner import _runner; runner = _runner()"
     live_kit.nothing_outlives_its_owner(make, tmp_path, cause, stopped)
-
-
-def test_it_runs_from_a_thread_beside_others(shared: LocalRunner) -> None:
-    outcomes: list[Outcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(shared.submit(request_of(RING))))
-    thread.start()
-    thread.join()
-    measured(outcomes[0])
 
 
 @pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])
@@ -137,13 +116,14 @@ def test_a_slower_link_takes_its_share_of_time(shared: LocalRunner) -> None:
     assert seconds(1) >= 2**20 * 8 / 50e6
 
 
-def test_switches_forward(shared: LocalRunner) -> None:
+def test_switches_forward_for_a_runner_that_is_used_by_a_thread_and_too_many_links_are_unavailable(
+    shared: LocalRunner,
+) -> None:
     links = [Link(0, 3), Link(3, 0), Link(1, 3), Link(3, 1), Link(2, 3), Link(3, 2)]
     topology = Topology("", ("a", "b", "c", "switch"), 3, Links.build(links))
-    measured(shared.submit(replace(request_of(ring_allreduce(range(3))), topology=topology)))
+    with ThreadPoolExecutor(1) as thread:
+        request = replace(request_of(ring_allreduce(range(3))), topology=topology)
+        measured(thread.submit(shared.submit, request).result())
     assert len(shared.pids) == 3
-
-
-def test_too_many_links_are_unavailable(shared: LocalRunner) -> None:
     failure = failed(shared.submit(request_of(ring_allreduce(range(70)), "complete:70")), FailureKind.UNAVAILABLE)
     assert "at most 512 nodes and 4096 links" in failure.message

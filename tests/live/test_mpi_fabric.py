@@ -9,10 +9,11 @@ import pytest
 from chorale.runners.api.base import FailureKind
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.mpi.runner import MpiRunner
+from tests.conformance import live_kit
 from tests.conformance.example_programs import with_deadlock
 from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.support import needs_mpi, ring_of_four, takes_as_long_as_the_links_do, turn_links_of_rank_0
+from tests.live.support import fabric_of, needs_mpi, takes_as_long_as_the_links_do, turn_links_of_rank_0
 from tests.waiting import until
 
 pytestmark = needs_mpi
@@ -22,11 +23,8 @@ NAME = f"mpi-{os.getpid()}"
 
 @pytest.fixture(scope="module")
 def ring() -> Iterator[EmulatedFabric]:
-    with ring_of_four(NAME, "THE MPI RUNNER") as fabric:
+    with fabric_of(NAME, "THE MPI RUNNER") as fabric:
         yield fabric
-
-
-LONG = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=3.0)
 
 
 @pytest.mark.alone
@@ -38,12 +36,7 @@ def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric, tra
 
 
 def test_a_killed_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> None:
-    with MpiRunner(NAME) as runner:
-        failure = failed(
-            submit_and_meanwhile(runner, LONG, lambda pids: os.kill(pids[3], signal.SIGKILL)), FailureKind.CRASH
-        )
-        assert (failure.rank, failure.message) == (3, "rank 3 was killed by SIGKILL")
-        measured(runner.submit(request_of(RING)))
+    live_kit.a_killed_rank_is_a_crash_that_names_it(lambda: MpiRunner(NAME))
     until(lambda: not processes_in(ring.networks()), 5.0)
 
 

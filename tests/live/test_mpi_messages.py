@@ -1,11 +1,9 @@
-"""The engine over MPI's messages, without the runner: every element type, sizes that chunks do not divide."""
+"""The engine over MPI's messages, without the runner: messages that are cut, and what MPI cannot count."""
 
 import json
 import os
 import subprocess
 import sys
-
-import pytest
 
 from chorale.runners.mpi.launch import find_mpiexec, mpi_launcher
 from chorale.runners.mpi.messages import native_libraries
@@ -15,7 +13,7 @@ pytestmark = needs_mpi
 
 RANKS = """
 import json, sys
-import ml_dtypes, numpy as np
+import numpy as np
 from mpi4py import MPI
 from chorale.runners.engine.library import encode_rank
 from chorale.runners.engine.library import DataType, Engine, EngineError, ReduceOp, Work
@@ -32,16 +30,14 @@ program = ring_allreduce(range(world.size), in_place=False)
 shape = program.collective, world.size, program.chunks, program.in_place
 number = engine.load(encode_rank(*shape, 2, program.ranks[world.rank]))
 wrong = []
-for kind in DataType:
+for kind in DataType.INT8, DataType.FLOAT64, DataType.FLOAT128:
     for elements in (1, 3, 4, 1003, 40_001):
-        for reduction in (ReduceOp.SUM, ReduceOp.MAX):
-            data = [(np.arange(elements) * (rank + 3) % 13).astype(kind.name.lower()) for rank in range(world.size)]
-            expected = sum(data) if reduction is ReduceOp.SUM else np.maximum.reduce(data)
-            source, result = data[world.rank], np.full(elements, 99, data[0].dtype)
-            addresses = source.ctypes.data, result.ctypes.data
-            engine.execute(Work(number, *addresses, elements, kind, reduction, limit_s=30.0))
-            if not (result == expected).all():
-                wrong.append(f"rank {world.rank}: {kind.name} {elements} {reduction.name}")
+        data = [(np.arange(elements) * (rank + 3) % 13).astype(kind.name.lower()) for rank in range(world.size)]
+        result = np.full(elements, 99, data[0].dtype)
+        addresses = data[world.rank].ctypes.data, result.ctypes.data
+        engine.execute(Work(number, *addresses, elements, kind, ReduceOp.SUM, limit_s=30.0))
+        if not (result == sum(data)).all():
+            wrong.append(f"rank {world.rank}: {kind.name} {elements}")
 everything = world.gather(wrong)
 engine.close()
 messages.close()
@@ -77,9 +73,8 @@ def _output_of(script: str, ranks: int, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("most_bytes", [2**30, 1000], ids=["whole", "cut"])
-def test_every_type_and_odd_sizes_are_exact(most_bytes: int) -> None:
-    assert json.loads(_output_of(RANKS, 4, str(most_bytes))) == []
+def test_odd_sizes_are_exact_where_messages_are_cut() -> None:
+    assert json.loads(_output_of(RANKS, 4, "1000")) == []
 
 
 def test_a_message_longer_than_mpi_can_count_is_refused() -> None:

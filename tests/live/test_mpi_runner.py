@@ -49,12 +49,13 @@ IN_EACH_RUN = (
     runner_kit.sizes_that_chunks_do_not_divide_are_rounded_up_and_right,
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
     runner_kit.another_topology_may_follow,
+    runner_kit.traces_say_what_every_step_took,
 )
 BY_THEMSELVES = {runner_kit.every_element_type_is_exact, runner_kit.another_topology_may_follow}
 """Of engines that connect by themselves, tried in each run."""
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, IN_EACH_RUN))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS_WITH_TRACES, IN_EACH_RUN))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
@@ -64,10 +65,6 @@ def test_conformance_where_engines_are_connected_by_themselves(
     check: Callable[[runner_kit.Factory], None], connected: MpiRunner
 ) -> None:
     check(lambda: Lent(connected))
-
-
-def test_traces(shared: MpiRunner) -> None:
-    runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
 @pytest.mark.parametrize("check", params(live_kit.CHECKS, FAULTS))

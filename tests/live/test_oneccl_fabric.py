@@ -11,7 +11,7 @@ from chorale.runners.oneccl.runner import OneCclRunner
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, request_of
-from tests.live.support import needs_oneccl, ring_of_four, takes_as_long_as_the_links_do, turn_links_of_rank_0
+from tests.live.support import fabric_of, needs_oneccl, takes_as_long_as_the_links_do, turn_links_of_rank_0
 
 pytestmark = needs_oneccl
 
@@ -20,7 +20,7 @@ NAME = f"oneccl-{os.getpid()}"
 
 @pytest.fixture
 def ring() -> Iterator[EmulatedFabric]:
-    with ring_of_four(NAME, "THE ONECCL RUNNER") as fabric:
+    with fabric_of(NAME, "THE ONECCL RUNNER") as fabric:
         yield fabric
 
 

@@ -3,11 +3,8 @@
 `make setup` installs the parts of oneCCL's packages; without them these tests are skipped, and say so.
 """
 
-import os
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -26,12 +23,10 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.registry import OneCclXml
 from chorale.synth.topology.spec import parse_topology
-from tests.command import chorale
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
-from tests.conformance.live_kit import descendants, submit_and_meanwhile
+from tests.conformance.live_kit import descendants
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.support import needs_oneccl, params
 from tests.synthesis import schedule_for
@@ -47,13 +42,9 @@ def _pair(program: Program = PAIR, **others: object) -> RunRequest:
     return request_of(program, "complete:2", **others)
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS_WITH_TRACES))
 def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
     check(ON_LOOPBACK)
-
-
-def test_traces() -> None:
-    runner_kit.traces_say_what_every_step_took(ON_LOOPBACK)
 
 
 def test_every_library_algorithm_is_right_and_takes_its_turn() -> None:
@@ -111,7 +102,7 @@ def test_every_collective_is_right(name: CollectiveName, dtype: str) -> None:
     assert set(results) == {*options, *map(library_result, algorithms)}
 
 
-@pytest.mark.parametrize("check", params([live_kit.CHECKS[0], *live_kit.CHECKS[2:4], *live_kit.CHECKS[5:]]))
+@pytest.mark.parametrize("check", params([*live_kit.CHECKS[:4], *live_kit.CHECKS[5:]]))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(ON_LOOPBACK)
     assert not descendants()
@@ -120,7 +111,10 @@ def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> Non
 ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monotonic", "1000")
 
 
-@pytest.mark.skipif(subprocess.run([*ELSEWHEN, "true"], check=False).returncode != 0, reason="no time namespaces here")
+@pytest.mark.skipif(
+    subprocess.run([*ELSEWHEN, "true"], check=False).returncode != 0,
+    reason="RANKS WITH CLOCKS OF THEIR OWN ARE NOT TESTED: run as root on Linux 5.6 or newer, for time namespaces",
+)
 @pytest.mark.parametrize("other", [0, 1])
 def test_ranks_with_clocks_of_their_own_agree_on_times(monkeypatch: pytest.MonkeyPatch, other: int) -> None:
     places = [LocalHost(), LocalHost()]
@@ -129,17 +123,6 @@ def test_ranks_with_clocks_of_their_own_agree_on_times(monkeypatch: pytest.Monke
     with ON_LOOPBACK() as runner:
         (result,) = measured(runner.submit(_pair(repeats=5))).results["program"]
     assert 0 < result.median_s < 5
-
-
-def test_a_stopped_rank_is_a_timeout_that_names_it() -> None:
-    request = _pair(size_bytes=2**20, repeats=2000, timeout_s=1.5)
-    with ON_LOOPBACK() as runner:
-        start = time.monotonic()
-        outcome = submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[1], signal.SIGSTOP))
-        failure = failed(outcome, FailureKind.TIMEOUT)
-    assert (failure.rank, "rank 1 does not answer" in failure.message) == (1, True)
-    assert time.monotonic() - start < 1.5 + runner_kit.GRACE_S
-    assert not descendants()
 
 
 def test_runs_leak_neither_processes_nor_files_nor_descriptors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -154,23 +137,6 @@ def test_runs_leak_neither_processes_nor_files_nor_descriptors(monkeypatch: pyte
         assert own.num_fds() == descriptors
     assert not descendants()
     assert not list(tmp_path.iterdir())
-
-
-def test_the_command_compares_with_a_library_algorithm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
-    program = tmp_path / "ring.xml"
-    program.write_text(OneCclXml().emit(PAIR))
-    arguments = [program, "--spec", "complete:2", "--sizes", "4KiB", "--repeats", 3, "--json"]
-    done = chorale(
-        capsys, "run", *arguments, "--runner", "oneccl", "--where", "loopback", "--reference", "library:ring"
-    )
-    assert done.code == 0, done.stderr
-    (result,) = done.document["results"]
-    assert result["correct"]
-    assert result["repeats"] == 3
-    assert done.document["runner"] == "oneccl"
 
 
 @pytest.mark.ray

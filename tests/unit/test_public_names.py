@@ -9,16 +9,22 @@ import pytest
 HEAVY = ("numpy", "scipy", "mlflow", "optuna", "ray", "pydantic", "matplotlib")
 
 
-def test_every_name_is_found_in_the_module_that_is_its_home() -> None:
-    module = importlib.import_module("chorale.tuner")
+PACKAGES = pytest.mark.parametrize("package", ["chorale.tuner", "chorale.runners"])
+
+
+@PACKAGES
+def test_every_name_is_found_in_the_module_that_is_its_home(package: str) -> None:
+    module = importlib.import_module(package)
     for name in module.__all__:
         value = getattr(module, name)
-        assert getattr(value, "__name__", name) in (name, "Mapping")
+        assert value is not None
+        assert package == "chorale.runners" or getattr(value, "__name__", name) in (name, "Mapping")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = module.nothing
 
 
-def test_importing_a_package_loads_none_of_the_heavy_libraries() -> None:
-    code = f"import sys, chorale.tuner; print(*(name for name in {HEAVY} if name in sys.modules))"
+@PACKAGES
+def test_importing_a_package_loads_none_of_the_heavy_libraries(package: str) -> None:
+    code = f"import sys, {package}; print(*(name for name in {HEAVY} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="THE DEVICE RUNNER IS NOT TESTED: pip install torch")
 
 from chorale.runners.api.base import FailureKind, RunRequest
 from chorale.runners.api.registry import create_runner

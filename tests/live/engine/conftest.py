@@ -11,7 +11,6 @@ MakeJob = Callable[..., Job]
 
 @pytest.fixture
 def make_job() -> Iterator[MakeJob]:
-    """Return what makes a `Job`, from the same arguments; all are closed after the test."""
     jobs: list[Job] = []
 
     def make(*arguments: object, **options: object) -> Job:

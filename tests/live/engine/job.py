@@ -60,13 +60,11 @@ class Job:
         return number
 
     def addresses(self, rank: int) -> list[str]:
-        """Return where `rank` reaches the others."""
         kinds = ("tcp", "unix", "shm") if self._transport == "mixed" else (self._transport,)
         chosen = [kinds[(min(rank, other) * 7 + max(rank, other)) % len(kinds)] for other in range(len(self.engines))]
         return [bound[kind] for bound, kind in zip(self._addresses, chosen, strict=True)]
 
     def connect(self, limit_s: float = 20.0) -> None:
-        """Connect all ranks, or hand them the transport of messages."""
         if self.mailbox is None:
             self.each(lambda rank: self.engines[rank].connect(self.addresses(rank), TOKEN, limit_s))
             return
@@ -88,11 +86,9 @@ class Job:
         return [done.result() for done in calls]
 
     def failures(self, call: Callable[[int], object]) -> list[BaseException | None]:
-        """Call for each rank in its thread; return what each raised."""
         return [done.exception() for done in [self._threads.submit(call, rank) for rank in range(len(self.engines))]]
 
     def close(self) -> None:
-        """End everything."""
         self._threads.shutdown()
         for engine in self.engines:
             engine.close()

@@ -1,6 +1,6 @@
 """What collectives put where, by NumPy, and memory to try it in: with guards around it and at any alignment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ml_dtypes  # noqa: F401 - registers bfloat16
 import numpy as np
@@ -14,6 +14,11 @@ _GUARD_BYTES = 64
 _GUARD = 0xA5
 
 Array = NDArray[np.generic]
+NUMPY: dict[ReduceOp, Callable[[Array, Array], Array]] = {
+    ReduceOp.SUM: np.add, ReduceOp.AVG: np.add, ReduceOp.MIN: np.minimum, ReduceOp.MAX: np.maximum,
+    ReduceOp.PROD: np.multiply,
+}  # fmt: skip
+"""The division of averages is another step."""
 
 
 def is_integer(type: DataType) -> bool:
@@ -45,20 +50,11 @@ def many_magnitudes(rank: int, elements: int) -> Array:
 
 
 def combined(inputs: Sequence[Array], type: DataType, operation: ReduceOp) -> Array:
-    """Return the elements of all ranks combined, in the order of ranks and in the arithmetic of their type."""
     result = inputs[0].copy()
     with np.errstate(all="ignore"):
         for other in inputs[1:]:
-            result = _combine(result, other, operation)
+            result = NUMPY[operation](result, other)
     return divided(result, type, len(inputs)) if operation == ReduceOp.AVG else result
-
-
-def _combine(left: Array, right: Array, operation: ReduceOp) -> Array:
-    if operation == ReduceOp.PROD:
-        return left * right  # type: ignore[operator]
-    if operation in (ReduceOp.MIN, ReduceOp.MAX):
-        return (np.minimum if operation == ReduceOp.MIN else np.maximum)(left, right)
-    return left + right  # type: ignore[operator]
 
 
 def divided(total: Array, type: DataType, ranks: int) -> Array:
@@ -108,10 +104,8 @@ class Memory:
         self._raw[first : first + len(data)] = data
 
     def values(self, at: int = 0, count: int | None = None) -> Array:
-        """Return a copy of elements, `count` of them or all from `at` on."""
         everything = self._raw[self._first : self._last].copy().view(self.dtype)
         return everything[at : None if count is None else at + count]
 
     def has_guards(self) -> bool:
-        """Whether nothing was written around the elements."""
         return bool((self._raw[: self._first] == _GUARD).all() and (self._raw[self._last :] == _GUARD).all())

@@ -24,7 +24,6 @@ def hello(token: bytes = TOKEN, sender: int = 1, receiver: int = 0, channel: int
 
 
 def call(address: str) -> socket.socket:
-    """Connect to where an engine listens."""
     kind, _, where = address.partition(":")
     if kind == "tcp":
         host, _, port = where.rpartition(":")
@@ -45,26 +44,18 @@ STRANGERS = {
 }
 
 
-@pytest.mark.parametrize("transport", ["tcp", "unix", "shm"])
-def test_strangers_are_turned_away_and_ranks_join(make_job: MakeJob, transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "words"),
+    [(transport, list(STRANGERS.values())) for transport in ("tcp", "unix", "shm")] + [("unix", [b""] * 400)],
+    ids=["tcp", "unix", "shm", "a silent crowd"],
+)
+def test_strangers_are_turned_away_and_ranks_join(make_job: MakeJob, transport: str, words: list[bytes]) -> None:
     job = make_job(2, transport)
     number = job.load(one_way())
-    strangers = []
-    for words in STRANGERS.values():
-        stranger = call(job._addresses[0][transport])
-        stranger.sendall(words)
-        strangers.append(stranger)
+    strangers = [call(job._addresses[0][transport]) for _ in words]
+    for stranger, said in zip(strangers, words, strict=True):
+        stranger.sendall(said)
     call(job._addresses[0][transport]).close()
-    job.connect(5.0)
-    broadcast_once(job, number, 1000)
-    for stranger in strangers:
-        stranger.close()
-
-
-def test_a_crowd_of_silent_strangers_keeps_nobody_out(make_job: MakeJob) -> None:
-    job = make_job(2, "unix")
-    number = job.load(one_way())
-    strangers = [call(job._addresses[0]["unix"]) for _ in range(400)]
     job.connect(5.0)
     broadcast_once(job, number, 1000)
     for stranger in strangers:

@@ -62,7 +62,6 @@ class Meddler:
         self._thread.start()
 
     def close(self) -> None:
-        """End it."""
         self._is_over = True
         self._thread.join()
         self._listener.close()

@@ -15,9 +15,8 @@ NOWHERE = 8
 
 def reduce_to_first(in_place: bool) -> Program:
     """Rank 1 copies its input to its output and sends that to rank 0, which adds it to its input."""
-    copy = step("cpy", "i0", "o0") if not in_place else step("cpy", "i0", "s0")
-    source = "o0" if not in_place else "s0"
-    sender = block(0, None, copy, step("s", source))
+    place = "s0" if in_place else "o0"
+    sender = block(0, None, step("cpy", "i0", place), step("s", place))
     receiver = block(None, 1, step("rrc", "i0", "o0"))
     return program(CollectiveName.REDUCE, 1, [receiver], [sender], scratch=1, in_place=in_place)
 
@@ -31,11 +30,8 @@ def test_reduce_writes_at_the_root_only(make_job: MakeJob, in_place: bool) -> No
     output, spared = np.zeros(100, np.int32), np.full(100, -7, np.int32)
     for nowhere in (int(spared.ctypes.data), 0, NOWHERE):
         targets = (int(output.ctypes.data), nowhere)
-        works = [
-            Work(number, int(array.ctypes.data), target, 100, DataType.INT32)
-            for array, target in zip(inputs, targets, strict=True)
-        ]
-        job.run(works)
+        pairs = zip(inputs, targets, strict=True)
+        job.run([Work(number, int(array.ctypes.data), target, 100, DataType.INT32) for array, target in pairs])
         assert (output == inputs[0] + inputs[1]).all()
         assert (spared == -7).all()
         assert (inputs[1] == np.arange(100) + 1).all()
@@ -50,12 +46,8 @@ def test_broadcast_reads_at_the_root_only(make_job: MakeJob, in_place: bool, inp
     number = job.load(program(CollectiveName.BROADCAST, 1, [sender], [receiver], in_place=in_place))
     job.connect()
     source, outputs = np.arange(77, dtype=np.float64), np.zeros((2, 77))
-    job.run(
-        [
-            Work(number, address, int(output.ctypes.data), 77, DataType.FLOAT64)
-            for address, output in zip((int(source.ctypes.data), input_address), outputs, strict=True)
-        ]
-    )
+    pairs = zip((int(source.ctypes.data), input_address), outputs, strict=True)
+    job.run([Work(number, address, int(output.ctypes.data), 77, DataType.FLOAT64) for address, output in pairs])
     assert (outputs == source).all()
 
 
@@ -74,16 +66,10 @@ def test_sizes_beyond_all_memory_are_refused_and_do_no_harm(make_job: MakeJob) -
         ):
             assert isinstance(failure, EngineError)
             assert failure.status == Status.INVALID
-    refused = Work(numbers[0], address, address, 4, DataType.FLOAT64, ReduceOp.SUM, 1, 5.0)
     with pytest.raises(EngineError):  # one rank only: it must not count a run that the other did not see
         job.engines[0].execute(Work(999, address, address, 4))
     outputs = np.zeros((2, 4))
-    job.run(
-        [
-            Work(refused.program, address, int(output.ctypes.data), 4, DataType.FLOAT64, ReduceOp.SUM, 1, 5.0)
-            for output in outputs
-        ]
-    )
+    job.run([Work(numbers[0], address, int(output.ctypes.data), 4, DataType.FLOAT64) for output in outputs])
     assert (outputs[0] == 2).all()
 
 

@@ -17,7 +17,6 @@ from tests.live.engine.cases import Case, complaints, random_case
 from tests.live.engine.conftest import MakeJob
 from tests.live.engine.job import TRANSPORTS, Job
 from tests.live.engine.programs import EIGHT, random_program
-from tests.live.engine.reference import DTYPES
 from tests.unit.synth.lowering.programs import lowered
 
 FEW = ("hypercube:3", "ring:8", "switch:8,10", "degree(ring:4;2)")
@@ -103,30 +102,6 @@ def test_random_programs_do_what_the_reference_does() -> None:
 @pytest.mark.timeout(1800)
 def test_ten_thousand_random_programs_do_what_the_reference_does() -> None:
     check(10_000, 21, EIGHT)
-
-
-@pytest.mark.parametrize("method", ["ring", "rabenseifner", "swing-latency", "double-binary-tree", "bfb"])
-@pytest.mark.parametrize(
-    ("type_", "digits"),
-    [(DataType.FLOAT32, 24), (DataType.FLOAT64, 53), (DataType.FLOAT16, 11), (DataType.BFLOAT16, 8)],
-)
-def test_sums_of_floats_stay_within_the_bound_of_any_order(
-    make_job: MakeJob, method: str, type_: DataType, digits: int
-) -> None:
-    """A sum of n numbers in any order is off by (n - 1) u / (1 - (n - 1) u) of the sum of magnitudes at most."""
-    job = make_job(8, "unix")
-    number = job.load(lowered("hypercube:3", "allreduce", method=method))
-    job.connect()
-    elements, rng = 5003, np.random.default_rng(digits)
-    inputs = [rng.standard_normal(elements).astype(DTYPES[type_]) for _ in range(8)]
-    arrays = [array.copy() for array in inputs]
-    addresses = [int(array.ctypes.data) for array in arrays]
-    job.run([Work(number, at, at, elements, type_, ReduceOp.SUM) for at in addresses])
-    wide = np.stack([array.astype(np.longdouble) for array in inputs])
-    roundings = 7 * 2.0**-digits
-    bound = roundings / (1 - roundings) * np.abs(wide).sum(axis=0)
-    for array in arrays:
-        assert (np.abs(array.astype(np.longdouble) - wide.sum(axis=0)) <= bound).all()
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -61,59 +61,39 @@ def sweep(count: int, seed: int) -> list[str]:
             transport = TRANSPORTS[(turn + seed) % len(TRANSPORTS)]
             job = Job(Path(folder), transport, min(PER_JOB, count - first), seed * 1000 + turn)
             start = time.monotonic()
-            wrong += _ended(job, _started(job), LIMIT_S * 5)
-            seconds = time.monotonic() - start
-            _say(f"{first + job.calls} of {count} by {transport}: {len(wrong)} failures, {seconds:.0f} s, {_ran(job)}")
+            ranks = _played(job, LIMIT_S * 5)
+            seconds, place = time.monotonic() - start, f"{transport}, seed {job.seed}"
+            wrong += [f"{place}: rank {rank}: {text}" for rank, said in enumerate(ranks) for text in said["complaints"]]
+            ran = f"rank 0: {ranks[0].get('programs')} calls by programs, {ranks[0].get('fallbacks')} by gloo"
+            _say(f"{first + job.calls} of {count} by {transport}: {len(wrong)} failures, {seconds:.0f} s, {ran}")
     return wrong
 
 
-def _started(job: Job) -> list[Any]:
+def _played(job: Job, limit_s: float) -> list[dict[str, Any]]:
+    """Return what each rank leaves; one that does not end in time, or leaves nothing, complains of that."""
     engine_library()  # built once, before there are ranks
     (job.folder / "table").write_bytes(random_table(job.seed))
     processes = [multiprocessing.get_context("fork").Process(target=_rank, args=(job, rank)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    return processes
-
-
-def _ended(job: Job, processes: Sequence[Any], limit_s: float) -> list[str]:
-    """Wait for ranks to end; return what they complain about, and who does not end."""
     deadline_s = time.monotonic() + limit_s
     try:
         for process in processes:
+            process.start()
+        for process in processes:
             process.join(max(deadline_s - time.monotonic(), 0))
-        hung = [rank for rank, process in enumerate(processes) if process.is_alive()]
-        found = [f"{job.transport}, seed {job.seed}: rank {rank} does not end" for rank in hung]
     finally:
         for process in processes:
             process.kill()
             process.join()
-    for rank in range(RANKS):
-        said = _said(job, rank)
-        if rank not in hung and "complaints" not in said:
-            found.append(f"{job.transport}, seed {job.seed}: rank {rank} left nothing")
-        found += [f"{job.transport}, seed {job.seed}: rank {rank}: {text}" for text in said.get("complaints", [])]
-    return found
-
-
-def _said(job: Job, rank: int) -> dict[str, Any]:
-    path = job.folder / f"{rank}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _ran(job: Job) -> str:
-    said = _said(job, 0)
-    return f"rank 0: {said.get('programs')} calls by programs, {said.get('fallbacks')} by gloo"
+    files = [job.folder / f"{rank}.json" for rank in range(RANKS)]
+    nothing = {"complaints": ["does not end, or leaves nothing"]}
+    return [json.loads(file.read_text()) if file.exists() else nothing for file in files]
 
 
 def _rank(job: Job, rank: int) -> None:
     """Be a rank of `job`; leaves FOLDER/RANK.json."""
     torch.set_num_threads(1)
-    os.environ |= {
-        "CHORALE_TABLE": str(job.folder / "table"),
-        "CHORALE_TRANSPORT": job.transport,
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
+    variables = {"CHORALE_TABLE": str(job.folder / "table"), "CHORALE_TRANSPORT": job.transport}
+    os.environ |= variables | {"GLOO_SOCKET_IFNAME": "lo"}
     warnings.simplefilter("ignore", FutureWarning)  # names that torch 2.13 gave up
     register()
     said: dict[str, Any] = {"complaints": []}
@@ -133,7 +113,6 @@ def _calls(job: Job, rank: int, complaints: list[str]) -> None:
     try:
         groups = [dist.new_group(list(members), backend="chorale", timeout=timeout) for members in GROUPS]
         references = [dist.new_group(list(members), backend="gloo", timeout=timeout) for members in GROUPS]
-        (job.folder / f"{rank}.ready").touch()
         draw, done = random.Random(job.seed), 0
         while done < job.calls:
             burst = [random_call(draw, GROUPS) for _ in range(min(draw.randint(1, 5), job.calls - done))]

@@ -13,7 +13,7 @@ from tests.live.job.gpu_cases import CASES, LIBRARIES, on_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # eight processes each that import torch
 
-NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT TESTED ON THIS MACHINE: no GPU of CUDA")
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="GPUS ARE NOT TESTED: run where CUDA has a GPU")
 DEVICES = ("cpu", pytest.param("cuda", marks=NEEDS_GPU))
 
 

@@ -113,7 +113,7 @@ def main(folder: Path) -> dict[str, Any]:
         return {name: each(name) for name in names}
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="RAY TRAIN IS NOT TESTED: torch is not installed")
+@pytest.mark.skipif(find_spec("torch") is None, reason="RAY TRAIN IS NOT TESTED: pip install torch")
 def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None:
     table, reports = tmp_path / "table", tmp_path / "reports"
     table.write_bytes(table_bytes(whole_table()))

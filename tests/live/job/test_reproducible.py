@@ -4,35 +4,24 @@ import numpy as np
 import pytest
 
 from chorale.runners.engine.library import DataType, ReduceOp, Work
-from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.lowering.lower import lower
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.additions import OrderOfAdditions, order_of_additions
 from chorale.synth.programs.program import Program
-from chorale.synth.topology.spec import parse_topology
 from tests.live.engine.conftest import make_job  # noqa: F401 - a fixture
 from tests.live.engine.job import TRANSPORTS
 from tests.live.engine.reference import many_magnitudes
+from tests.unit.synth.lowering.programs import lowered
 
 PER_CHUNK = 1511
 RUNS = 8
 MADE = (
-    ("ring:4", "ring", LoweringOptions("oneccl-xml", channels=2)),
-    ("hypercube:2", "rabenseifner", LoweringOptions("oneccl-xml")),
-    ("complete:4", "bfb", LoweringOptions("oneccl-xml", instances=2, protocol="LL", fuse=True)),
-    ("dbt:4", "double-binary-tree", LoweringOptions("oneccl-xml", chunks=8)),
+    ("ring:4", "ring", {"channels": 2}),
+    ("hypercube:2", "rabenseifner", {}),
+    ("complete:4", "bfb", {"instances": 2, "protocol": "LL", "fuse": True}),
+    ("dbt:4", "double-binary-tree", {"chunks": 8}),
+    ("ring:8", "swing-latency", {"fuse": True}),
 )
-
-
-def made(spec: str, method: str, options: LoweringOptions) -> Program:
-    return lower(synthesize(method, parse_topology(spec), ALLREDUCE, None, SerialExecutor()), options)
-
-
-PROGRAMS = [made(*arguments) for arguments in MADE]
-DIFFERENT = made("ring:8", "swing-latency", LoweringOptions("oneccl-xml", fuse=True))
-"""Ranks get different bits."""
+*PROGRAMS, DIFFERENT = (lowered(spec, "allreduce", method=method, **options) for spec, method, options in MADE)
+"""Of the last, ranks get different bits."""
 NAMES = [f"{spec} {method}" for spec, method, _ in MADE]
 
 
@@ -55,7 +44,7 @@ def predicted(program: Program, elements: int) -> list[np.ndarray]:
     return results
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, DIFFERENT], ids=[*NAMES, "ring:8 swing-latency"])
+@pytest.mark.parametrize("program", [*PROGRAMS, DIFFERENT], ids=NAMES)
 def test_all_runs_over_all_transports_have_the_bits_that_the_order_says(make_job, program):  # noqa: F811
     elements = program.chunks * PER_CHUNK
     wanted = [vector.tobytes() for vector in predicted(program, elements)]

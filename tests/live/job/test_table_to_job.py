@@ -1,9 +1,7 @@
 """From a campaign to a job: the table that it ends with is what ranks run."""
 
 import ctypes
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from chorale.job.table.layout import Fallback
 from chorale.runners.engine.library import Work
 from chorale.tuner.files.home import Home
 from tests.command import chorale
+from tests.live.job.threads import Exchange, on_threads
 from tests.unit.tuner.launch.test_tuning import run as run_campaign
 
 RANKS = 4
@@ -42,24 +41,15 @@ def allreduce(engine: GroupEngine, rank: int, ranks: int, size_bytes: int) -> Ra
 def in_group(path: Path, group: Sequence[int]) -> list[list[Ran]]:
     """Let a thread for each rank of `group` run all sizes; return what each found."""
     table, digest = read_table(path)
-    barrier, texts = threading.Barrier(len(group), timeout=60), [[""]] * len(group)
 
-    def be(position: int) -> list[Ran]:
-        def exchange(own: list[str]) -> list[list[str]]:
-            texts[position] = own
-            barrier.wait()
-            everyone = list(texts)
-            barrier.wait()
-            return everyone
-
+    def be(position: int, exchange: Exchange) -> list[Ran]:
         engine = GroupEngine(table, digest, group, position, exchange, limit_s=20.0)
         ran = [allreduce(engine, position, len(group), size) for size in SIZES]
-        barrier.wait()  # nobody leaves before all have finished
+        exchange([""])  # nobody leaves before all have finished
         engine.close()
         return ran
 
-    with ThreadPoolExecutor(len(group)) as threads:
-        return list(threads.map(be, range(len(group))))
+    return on_threads(len(group), be)
 
 
 def written(capsys: pytest.CaptureFixture[str], output: Path, *arguments: object) -> dict[str, Any]:

@@ -40,7 +40,6 @@ class Rank:
         self._do(self._nccl.ncclCommInitRank(ctypes.byref(self._communicator), ranks, common, rank))
 
     def is_right(self, collective: str, size_bytes: int) -> bool:
-        """Call `collective` with small integers, and return whether the result is the right one."""
         shards = self._ranks if collective in ("allgather", "reduce_scatter") else 1
         count, whole = size_bytes // 4 // shards, size_bytes // 4
         inputs = count if collective == "allgather" else whole

@@ -29,19 +29,10 @@ def run_job(
 ) -> Path:  # fmt: skip
     """Run it; return its report. RuntimeError where a result is wrong, or a rank ends early."""
     report = folder / "applied.json"
-    environment = {
-        "NCCL_TUNER_PLUGIN": str(tuner_plugin()),
-        "NCCL_TUNER_CONFIG_FILE": str(csv),
-        "CHORALE_TUNER_REPORT": str(report),
-    }
-    file = find_library(library)
-    given = {
-        "library": file,
-        "runtime": runtime or str(found("libcudart.so.1[0-9]")),
-        "ranks": RANKS,
-        "folder": str(folder),
-        "calls": calls,
-    }
+    environment = {"NCCL_TUNER_PLUGIN": str(tuner_plugin()), "NCCL_TUNER_CONFIG_FILE": str(csv)}
+    environment["CHORALE_TUNER_REPORT"] = str(report)
+    given = {"library": find_library(library), "runtime": runtime or str(found("libcudart.so.1[0-9]"))}
+    given |= {"ranks": RANKS, "folder": str(folder), "calls": calls}
     ranks = []
     for rank in range(RANKS):
         own = {name: text.replace("{rank}", str(rank)) for name, text in variables.items()}

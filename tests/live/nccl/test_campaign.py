@@ -14,7 +14,7 @@ from tests.stand_ins.nccl import stand_in_library
 
 pytestmark = [
     pytest.mark.alone,  # the baseline is beaten only if ranks have the processors for themselves
-    pytest.mark.skipif(not has_compiler(), reason="CAMPAIGNS ON NCCL ARE NOT TESTED: there is no C++ compiler"),
+    pytest.mark.skipif(not has_compiler(), reason="CAMPAIGNS ON NCCL ARE NOT TESTED: apt-get install g++"),
     pytest.mark.timeout(400),
 ]
 EXAMPLE = Path(__file__).parents[3] / "examples" / "stock-nccl.yaml"

@@ -18,10 +18,12 @@ from chorale.runners.nccl.log import logged_calls
 from chorale.runners.nccl.parameters import ALGORITHMS, CALL_CONFIG_SINCE, call_config
 from chorale.runners.nccl.plugin import tuner_plugin
 from chorale.synth.programs.library_call import LibrarySettings
+from tests.unit.runners.nccl.test_parameters import written_line
 
 LIBRARY = os.environ.get("CHORALE_TEST_NCCL") or find_library("nccl")
 pytestmark = pytest.mark.skipif(
-    not Path(LIBRARY).is_file(), reason="NOT TESTED ON THIS MACHINE: there is no package nvidia-nccl"
+    not Path(LIBRARY).is_file(),
+    reason="NCCL IS NOT TESTED ON THIS MACHINE: pip install nvidia-nccl-cu12",
 )
 CALLS = (
     "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "GroupStart", "GroupEnd",
@@ -43,7 +45,7 @@ def texts_with(part: bytes) -> Iterator[str]:
     yield from (text.decode(errors="replace") for text in sorted(found))
 
 
-def test_it_is_loaded_and_has_all_that_ranks_call():
+def test_it_has_all_that_ranks_call_and_its_log_has_the_form_that_is_read():
     nccl = Nccl(LIBRARY)
     assert nccl.version >= (2, 18)
     assert not nccl.is_rccl
@@ -51,28 +53,17 @@ def test_it_is_loaded_and_has_all_that_ranks_call():
     newer = [name for since, names in SINCE.items() if nccl.version >= since for name in names]
     assert [name for name in (*CALLS, *newer) if not hasattr(library, f"nccl{name}")] == []
     assert any(f"NCCL version {nccl.version_text}" in text for text in texts_with(b"NCCL version "))
-
-
-def test_its_log_has_the_form_that_is_read():
     formats = [text for text in texts_with(b" Bytes -> ") if "Algo %" in text]
     assert bool(formats) is (Nccl(LIBRARY).version >= (2, 20))  # before, no setting can be proved
     for plain in formats:
-        numbers = ["1", "1"] if "Algo %d" in plain else ["0", "3", "4"]
-        values = {
-            "%s": iter(["AllReduce", "RING", "LL128"]),
-            "%ld": iter(["4096"]),
-            "%d": iter(numbers),
-            "%f": iter("8"),
-        }
-        written = re.sub(r"%l?[sdf]", lambda match, values=values: next(values[match[0]]), plain)
-        [call] = logged_calls([f"host:1:1 [0] NCCL INFO {written}"])
+        [call] = logged_calls([written_line(plain)])
         assert (call.size_bytes, call.algorithm, call.protocol) == (4096, "ring", "ll128")
         assert call.channels == (4 if "channel" in plain else None)
 
 
 def test_a_configuration_of_calls_selects_algorithms_of_its_registry():
     if Nccl(LIBRARY).version < CALL_CONFIG_SINCE:
-        pytest.skip(reason="this version has no configuration of calls")
+        pytest.skip(reason="THIS NCCL HAS NO CONFIGURATION OF CALLS: install nvidia-nccl of 2.31 or newer")
     for algorithm in ALGORITHMS.values():
         for protocol in algorithm.protocols:
             selection = str(call_config(LibrarySettings(algorithm.name, protocol))["algSelection"])
@@ -80,7 +71,7 @@ def test_a_configuration_of_calls_selects_algorithms_of_its_registry():
                 assert any(text.endswith(name) for text in texts_with(name.encode())), name  # tails are shared
 
 
-@pytest.mark.skipif(not has_compiler(), reason="NOT TESTED: there is no C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="THE TUNER PLUG-IN IS NOT TESTED: apt-get install g++")
 def test_the_plugin_has_the_newest_interface_that_it_looks_for():
     numbers = (re.findall(r"ncclTunerPlugin_v(\d+)$", text) for text in texts_with(b"ncclTunerPlugin_v"))
     wanted = {int(number) for each in numbers for number in each} - {1}  # the plug-in says why not 1

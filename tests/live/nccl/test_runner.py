@@ -20,7 +20,7 @@ from tests.conformance.runner_kit import RING, Lent, failed, measured, request_o
 from tests.live.support import params
 from tests.stand_ins.nccl import stand_in_library
 
-pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE NCCL RUNNER IS NOT TESTED: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE NCCL RUNNER IS NOT TESTED: apt-get install g++")
 
 SITE = Path(__file__).parents[2] / "stand_ins" / "nccl" / "site"
 
@@ -52,30 +52,19 @@ def call(
 
 def asked(*calls: LibraryCall, **others: object) -> RunRequest:
     programs = {str(number): each for number, each in enumerate(calls)}
-    return replace(
-        request_of(RING), **{"programs": programs, "repeats": 1, "library": ("nccl",), "timeout_s": 120.0, **others}
-    )  # type: ignore[arg-type]
+    changes = {"programs": programs, "repeats": 1, "library": ("nccl",), "timeout_s": 120.0, **others}
+    return replace(request_of(RING), **changes)  # type: ignore[arg-type]
 
 
-def test_another_collective_has_the_same_settings(shared: NcclRunner) -> None:
+def test_settings_of_all_kinds_are_applied_and_what_the_library_does_not_take_is_no_result(shared: NcclRunner) -> None:
     for name in (CollectiveName.ALLGATHER, CollectiveName.ALLREDUCE):
         measured(shared.submit(asked(call(name, name is CollectiveName.ALLREDUCE, algorithm="ring", protocol="LL128"))))
-
-
-def test_settings_of_all_kinds_are_applied(shared: NcclRunner) -> None:
-    outcome = measured(
-        shared.submit(
-            asked(
-                call(algorithm="tree", protocol="Simple", ctas=3, buffer_bytes=1 << 20, threads=128),
-                call(algorithm="ring", protocol="Simple", ctas=2, chunk_bytes=1 << 12),
-                call(algorithm="symmetric", cta_policy="zero"),
-            )
-        )
+    calls = (
+        call(algorithm="tree", protocol="Simple", ctas=3, buffer_bytes=1 << 20, threads=128),
+        call(algorithm="ring", protocol="Simple", ctas=2, chunk_bytes=1 << 12),
+        call(algorithm="symmetric", cta_policy="zero"),
     )
-    assert set(outcome.results) == {"0", "1", "2", "library:nccl"}
-
-
-def test_what_the_library_does_not_take_is_no_result(shared: NcclRunner) -> None:
+    assert set(measured(shared.submit(asked(*calls))).results) == {"0", "1", "2", "library:nccl"}
     failed(shared.submit(asked(call(algorithm="nvls", protocol="Simple"))), FailureKind.NOT_APPLIED)
 
 
@@ -123,7 +112,7 @@ def test_a_call_has_its_own_configuration() -> None:
 
 @pytest.mark.timeout(400)  # eight processes that import torch
 def test_pytorch_makes_the_calls() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="CALLS OF NCCL BY PYTORCH ARE NOT TESTED: pip install torch")
     folders = os.pathsep.join([str(SITE), str(SITE.parents[3])])
     variables = {"STAND_IN_LIBRARY": str(stand_in_library()), "PYTHONPATH": folders}
     with _runner(torch="stand_in", variables=variables) as runner:

@@ -20,14 +20,14 @@ from tests.integration.two_nodes import cluster_of
 from tests.stand_ins.nccl import stand_in_library
 
 pytestmark = [
-    pytest.mark.skipif(not has_compiler(), reason="SEVERAL NODES ARE NOT TESTED: there is no C++ compiler"),
+    pytest.mark.skipif(not has_compiler(), reason="SEVERAL NODES ARE NOT TESTED: apt-get install g++"),
     pytest.mark.timeout(300),
 ]
 RANKS, PER_NODE = 4, 2
 RESULTS = ["library:nccl", "ring", "setting"]
 
 
-@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="THE LAUNCHER MPICH IS NOT TESTED: there is no mpiexec")
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="THE LAUNCHER MPICH IS NOT TESTED: pip install mpich")
 def test_two_nodes_of_mpiexec() -> None:
     said = measured_by("mpich", hosts=["127.0.0.1", "localhost"], address="127.0.0.1")
     assert said == {"results": RESULTS, "launcher": "mpich", "library": "NCCL 2.32.3"}

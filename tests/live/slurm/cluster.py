@@ -71,7 +71,6 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which commands reach this cluster."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": self._path}
 
     def run(
@@ -122,7 +121,6 @@ class SlurmCluster:
         return [name for step, name in names if step not in ("batch", "extern", "interactive")]
 
     def clean(self) -> None:
-        """End all jobs and wait until every node is idle."""
         self.run("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
         for node in NODES:
             if self._node_state(node).startswith(("DOWN", "DRAIN", "UNKNOWN")):

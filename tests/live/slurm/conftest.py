@@ -29,7 +29,6 @@ class Site:
     variables: dict[str, str]
 
     def chorale(self, *arguments: str, limit_s: float = JOB_LIMIT_S) -> tuple[int, str, str]:
-        """Run `chorale` on the login node; return code, output and messages."""
         done = self.cluster.run(CHORALE, *arguments, limit_s=limit_s, folder=self.folder, variables=self.variables)
         return done.returncode, done.stdout, done.stderr
 
@@ -75,7 +74,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def site(slurm: SlurmCluster, shared: Path) -> Iterator[Site]:
-    """Return the cluster with every node idle."""
     played = {"PYTHONPATH": str(Path(__file__).parents[3]), "STAND_IN_RUNTIME": "executor"}
     path = f"{BIN}:{shared / 'bin'}:/usr/bin:/bin:/usr/sbin"
     settings = {"CHORALE_HOME": str(shared / "home"), "RAY_AUTH_MODE": "token", "CHORALE_INSECURE_CLUSTER": "0"}

@@ -174,19 +174,7 @@ def test_a_campaign_that_is_cancelled_stops_in_order_and_stays(site: Site, launc
     assert {trial["state"] for trial in _trials(site, name)} == {"complete"}
 
 
-def test_ray_comes_up_on_the_allocation(site: Site) -> None:
-    _written(site, "by-ray", launcher="ray", trials=2)
-    job = _submitted(site, "by-ray", "--json")
-    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site, "by-ray") + _ray_logs(site)
-    trials = _trials(site, "by-ray")
-    assert [(trial["state"], trial["environment"]["nodes"]) for trial in trials] == [("complete", "n1,n3")] * 2
-    code, output, _ = site.chorale("tune", "--follow", "by-ray")
-    assert (code, json.loads(output)["trials"]["complete"]) == (0, 2)
-    assert not site.cluster.steps()
-
-
 def _run(site: Site, launcher: str, *words: str) -> tuple[int, str, str]:
-    """Run a program by `chorale run` as a job, and wait for its end."""
     options = ("runtime=executor", f"launcher={launcher}", "gpus_per_node=4", "memory=host")
     settings = [f"--set={option}" for option in (*options, f"library_folder={site.folder}")]
     job = ("--slurm", "--site", "site.yaml", "--wait", "--json")

@@ -4,22 +4,20 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chorale.experiments.demos.ranks import run_ranks
-from chorale.runners.fabric.fabric import EmulatedFabric, take_down
-from chorale.runners.fabric.self_test import bring_up
+from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from tests.live.support import require_fabrics
+from tests.live.support import fabric_of
 from tests.live.watch import cables
 from tests.live.watch.test_watch_on_fabric import WatchProcess
 from tests.waiting import until
@@ -56,13 +54,13 @@ class Scene:
         """Run a job that ends with the block; one of `members` goes on from the checkpoint of the job before."""
         stop, log = self.folder / "stop", self.folder / "steps.jsonl"
         stop.unlink(missing_ok=True)
-        options = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES), "--timeout-s", "20"]
-        options += [] if members is None else ["--checkpoint", str(self.folder / "model.pt")]
+        options = {"log": str(log), "stop": str(stop), "size": SIZE_BYTES, "timeout_s": 20}
+        options |= {} if members is None else {"checkpoint": str(self.folder / "model.pt")}
         variables = {"CHORALE_TABLE": str(self.folder / "table"), "CHORALE_RELOAD": "0.2"}
 
         def train() -> None:
             try:
-                run_ranks(self.topology, self.fabric, SCRIPT, options, 2 * LIMIT_S, variables, members)
+                run_ranks(self.topology, self.fabric, SCRIPT, [json.dumps(options)], 2 * LIMIT_S, variables, members)
             except CheckFailed as error:
                 self.failures.append(error)
 
@@ -93,22 +91,13 @@ class Scene:
 
 
 @pytest.fixture
-def scene_on(tmp_path: Path) -> Iterator[Callable[[str], Scene]]:
-    name, made = f"scene-{os.getpid()}", list[EmulatedFabric]()
-    require_fabrics(name, "chorale watch")
-
-    def bring(spec: str) -> Scene:
-        topology = parse_topology(spec)
-        made.append(bring_up(topology, Fraction(100), name))
-        return Scene(topology, made[0], tmp_path)
-
-    yield bring
-    for fabric in made:
-        take_down(fabric)
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    with fabric_of(f"scene-{os.getpid()}", "chorale watch", request.param) as fabric:
+        yield Scene(parse_topology(request.param), fabric, tmp_path)
 
 
-def test_a_cable_is_cut(scene_on: Callable[[str], Scene]) -> None:
-    scene = scene_on("torus:3x3")
+@pytest.mark.parametrize("scene", ["torus:3x3"], indirect=True)
+def test_a_cable_is_cut(scene: Scene) -> None:
     with scene.watching() as watch:
         watch.published()
         with scene.training():
@@ -120,8 +109,8 @@ def test_a_cable_is_cut(scene_on: Callable[[str], Scene]) -> None:
     assert scene.failures == []
 
 
-def test_a_cable_comes_and_goes(scene_on: Callable[[str], Scene]) -> None:
-    scene = scene_on("hypercube:3")
+@pytest.mark.parametrize("scene", ["hypercube:3"], indirect=True)
+def test_a_cable_comes_and_goes(scene: Scene) -> None:
     with scene.watching() as watch:
         healthy = watch.published()["table"]
         with scene.training():
@@ -138,9 +127,8 @@ def test_a_cable_comes_and_goes(scene_on: Callable[[str], Scene]) -> None:
     assert scene.failures == []
 
 
-def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None:
-    """The job fails, goes on with the others on their table, and with all when the rank is back."""
-    scene = scene_on("hypercube:3")
+@pytest.mark.parametrize("scene", ["hypercube:3"], indirect=True)
+def test_a_rank_is_lost_and_comes_back(scene: Scene) -> None:
     everyone = range(scene.topology.compute_count)
     others = [rank for rank in everyone if rank != LOST_RANK]
     lost = sorted({(min(link[:2]), max(link[:2])) for link in scene.topology.links if LOST_RANK in link[:2]})

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ import pytest
 import yaml
 
 from chorale.job.settings import read_table
-from chorale.runners.fabric.fabric import EmulatedFabric, take_down
-from chorale.runners.fabric.self_test import bring_up
+from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.synth.topology.spec import parse_topology
-from tests.live.support import require_fabrics
+from tests.live.support import fabric_of
 from tests.live.watch import cables
+from tests.waiting import until
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -62,13 +61,8 @@ class WatchProcess:
             self.events.append(json.loads(line))
 
     def wait_for(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline_s = time.monotonic() + _LIMIT_S
-        while time.monotonic() < deadline_s:
-            event = next(filter(holds, list(self.events)), None)
-            if event is not None:
-                return event
-            time.sleep(0.05)
-        raise AssertionError(self.events)
+        until(lambda: any(map(holds, list(self.events))), _LIMIT_S, lambda: self.events)
+        return next(filter(holds, self.events))
 
     def published(self, after_s: float = 0.0) -> dict[str, Any]:
         return self.wait_for(lambda event: event["event"] == "publish" and event["time_s"] > after_s)
@@ -86,10 +80,8 @@ class WatchProcess:
 
 @pytest.fixture
 def fabric() -> Iterator[EmulatedFabric]:
-    require_fabrics(_NAME, "chorale watch")
-    up = bring_up(parse_topology(_SPEC), Fraction(100), _NAME, is_tested=False)
-    yield up
-    take_down(up)
+    with fabric_of(_NAME, "chorale watch", _SPEC) as up:
+        yield up
 
 
 def _config(tmp_path: Path, **more: Any) -> dict[str, Any]:

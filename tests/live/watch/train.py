@@ -1,15 +1,16 @@
 """A training job with DDP that goes on until it is told to stop; RANK, WORLD_SIZE and MASTER_ADDR say who it is.
 
-python train.py --log steps.jsonl --stop FILE
+python train.py OPTIONS, as JSON: `stop` is a file that ends the job when it is there, `checkpoint` where rank 0 keeps
+the model after each step, to go on from, `timeout_s` of a collective.
 
-After each step rank 0 appends a line to the log: when the step ended, how long it took, how long an allreduce of
-`--size` bytes took, whether every element of its sum was right on all ranks, and the tuning table that ran it.
+After each step rank 0 appends a line to `log`: when the step ended, how long it took, how long an allreduce of
+`size` bytes took, whether every element of its sum was right on all ranks, and the tuning table that ran it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +39,6 @@ def checked_sum(size_bytes: int, rank: int, ranks: int, step: int) -> tuple[floa
 
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: int) -> float:
-    """Return the loss of a step on data that the rank and the step decide."""
     data = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(1009 * step + rank))
     loss = nn.functional.mse_loss(model(data), data.sum(dim=1, keepdim=True))
     optimizer.zero_grad()
@@ -48,16 +48,12 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--stop", type=Path, required=True, help="the job ends when this file is there")
-    parser.add_argument("--checkpoint", type=Path, help="where rank 0 keeps the model after each step, to go on from")
-    parser.add_argument("--timeout-s", type=float, required=True, help="after which a collective has failed")
-    parser.add_argument("--size", type=int, required=True, help="bytes of the allreduce that is checked")
-    options = parser.parse_args()
+    options = json.loads(sys.argv[1])
+    log_file, stop = Path(options["log"]), Path(options["stop"])
+    path = Path(options["checkpoint"]) if "checkpoint" in options else None
     torch.set_num_threads(1)
-    dist.init_process_group("chorale", timeout=timedelta(seconds=options.timeout_s))
-    rank, ranks, step, path = dist.get_rank(), dist.get_world_size(), 0, options.checkpoint
+    dist.init_process_group("chorale", timeout=timedelta(seconds=options["timeout_s"]))
+    rank, ranks, step = dist.get_rank(), dist.get_world_size(), 0
     torch.manual_seed(7)
     layers = [layer for _ in range(4) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(WIDTH, 1)))
@@ -71,16 +67,16 @@ def main() -> None:
         began = time.perf_counter()
         loss = train_step(model, optimizer, rank, step)
         step_s = time.perf_counter() - began
-        sum_s, wrong = checked_sum(options.size, rank, ranks, step)
+        sum_s, wrong = checked_sum(options["size"], rank, ranks, step)
         if rank == 0:
             if path is not None:  # a job that is killed meanwhile leaves the checkpoint before
                 torch.save({"model": model.state_dict(), "step": step}, path.with_suffix(".new"))
                 path.with_suffix(".new").replace(path)
             facts = {"step": step, "end_s": time.time(), "step_s": step_s, "sum_s": sum_s, "wrong": wrong}
-            with options.log.open("a") as log:
+            with log_file.open("a") as log:
                 log.write(json.dumps({**facts, "loss": loss, "table": report()["table"]}) + "\n")
         step += 1
-        is_over.fill_(options.stop.exists())
+        is_over.fill_(stop.exists())
         dist.broadcast(is_over, 0)
     dist.barrier()
     dist.destroy_process_group()

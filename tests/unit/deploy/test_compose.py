@@ -16,25 +16,14 @@ DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").rea
 SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
 
 
-def test_the_file_keeps_to_the_specification():
+def test_the_file_keeps_to_the_specification_which_finds_mistakes():
     # Merged keys (`<<`) are YAML's, which the library leaves to others: it reads the file as it is in full.
     assert len(PyCompose.from_yaml(yaml.safe_dump(DOCUMENT))) == len(SERVICES) == 7
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [{"imag": "x"}, {"healthcheck": {"tst": ["CMD", "x"]}}, {"depends_on": {"mlflow": {"condition": "healthy"}}}],
-)
-def test_mistakes_are_found(mistake):
-    broken = {"services": {**SERVICES, "service": {**SERVICES["service"], **mistake}}}
-    with pytest.raises(ValueError, match=r"services\.service"):
-        PyCompose.from_yaml(yaml.safe_dump(broken))
-
-
-def test_ports_are_published_to_this_machine_only():
-    published = [port for entry in SERVICES.values() for port in entry.get("ports", ())]
-    assert {port.rpartition(":")[2] for port in published} == {"5000", "8265", "8600"}
-    assert all(port.startswith("127.0.0.1:") for port in published)
+    unhealthy = {"depends_on": {"mlflow": {"condition": "healthy"}}}
+    for mistake in ({"imag": "x"}, {"healthcheck": {"tst": ["CMD", "x"]}}, unhealthy):
+        broken = {"services": {**SERVICES, "service": {**SERVICES["service"], **mistake}}}
+        with pytest.raises(ValueError, match=r"services\.service"):
+            PyCompose.from_yaml(yaml.safe_dump(broken))
 
 
 def test_whoever_is_waited_for_says_when_it_is_ready():
@@ -47,18 +36,17 @@ def test_whoever_is_waited_for_says_when_it_is_ready():
     assert "healthcheck" in SERVICES["service"]  # `up --wait` waits for it
 
 
-def test_images_and_secrets_are_named_exactly():
+def test_images_secrets_and_volumes_are_named_exactly_and_ports_are_of_this_machine_only():
     for name, entry in SERVICES.items():
         tag = entry["image"].rpartition(":")[2]
         assert re.fullmatch(r"(RELEASE\.)?\d[\w.-]+", tag), name
         assert not any("PASSWORD" in key or "TOKEN" in key for key in entry.get("environment", {})), name
-
-
-def test_named_volumes_and_secrets_are_declared():
-    for entry in SERVICES.values():
         for volume in entry.get("volumes", ()):
             assert volume.partition(":")[0] in DOCUMENT["volumes"]
         assert set(entry.get("secrets", ())) <= set(DOCUMENT["secrets"])
+    published = [port for entry in SERVICES.values() for port in entry.get("ports", ())]
+    assert {port.rpartition(":")[2] for port in published} == {"5000", "8265", "8600"}
+    assert all(port.startswith("127.0.0.1:") for port in published)
 
 
 def test_secrets_are_made_by_the_script(tmp_path):
@@ -114,14 +102,11 @@ def test_words_of_containers_become_words_of_this_machine(places):
         assert places.here(there) == here
 
 
-def test_nothing_of_the_containers_is_left(services):
+def test_nothing_of_the_containers_is_left_but_secrets_for_those_who_have_them_there(services):
     for name in ("mlflow", "ray-head", "ray-worker", "service"):
         words = [*services[name].command, *services[name].health]
         text = " ".join([*words, services[name].environment.get("MLFLOW_TRACKING_URI", "")])
         assert not re.search(rf"(0\.0\.0\.0|ray-head|/run/|//mlflow|=/data|:({'|'.join(PORTS)})\b)", text), text
-
-
-def test_secrets_reach_those_who_have_them_in_containers(services):
     assert services["mlflow"].environment["MLFLOW_BACKEND_STORE_URI"].startswith("postgresql+psycopg://mlflow:")
     tokens = {services[name].environment["RAY_AUTH_TOKEN"] for name in ("ray-head", "ray-worker", "service")}
     assert len(tokens) == 1

@@ -20,15 +20,16 @@ def arguments_of(wanted: str) -> list[str]:
     return [arguments for instruction, arguments in instructions() if instruction == wanted]
 
 
-def test_only_known_instructions_and_two_stages():
+def test_only_known_instructions_and_two_stages_on_exact_bases_without_root():
     assert {instruction for instruction, _ in instructions()} == KNOWN
     assert len(arguments_of("FROM")) == 2
-
-
-def test_bases_are_exact():
     for base in arguments_of("FROM"):
         image = base.split(" ")[0]
         assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", image)
+    (user,) = arguments_of("USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+    last = [instruction for instruction, _ in instructions()]
+    assert "RUN" not in last[last.index("USER") :]
 
 
 def test_everything_that_is_copied_exists_and_is_let_through():
@@ -46,22 +47,12 @@ def test_everything_that_is_copied_exists_and_is_let_through():
     assert set(re.findall(r'ROOT / "(\w+)"', (ROOT / "setup.py").read_text())) <= copied
 
 
-def test_it_does_not_run_as_root():
-    (user,) = arguments_of("USER")
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
-    last = [instruction for instruction, _ in instructions()]
-    assert "RUN" not in last[last.index("USER") :]
-
-
-def test_what_is_installed_is_pinned_and_comes_from_nowhere_special():
+def test_what_is_installed_is_pinned_and_a_compiler_is_there_for_the_kernels():
     installs = [part for run in arguments_of("RUN") for part in run.split("&&") if "pip install" in part]
     assert len(installs) == 3
     for install in installs:
         assert "--constraint constraints.txt" in install or "--no-deps" in install
     assert not re.search(r"index-url|https?://|trusted-host|:latest", TEXT)
-
-
-def test_a_compiler_is_there_for_the_kernels_and_servers_are():
     runs = arguments_of("RUN")
     compiler = next(position for position, run in enumerate(runs) if "apt-get install" in run and "g++" in run)
     [built] = [position for position, run in enumerate(runs) if "--force-reinstall ." in run]
@@ -76,6 +67,5 @@ def test_a_compiler_is_there_for_the_kernels_and_servers_are():
 
 
 def pinned(package: str) -> str:
-    """Return the version of `package` that images get."""
-    lines = (Path(__file__).parents[3] / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
     return dict(line.split("==") for line in lines)[package]

@@ -59,15 +59,10 @@ def test_every_manifest_is_checked():
     assert {path.stem for path in FOLDER.glob("*")} == {*RAY, "storage", "mlflow", "service"}
 
 
-@pytest.mark.parametrize("name", ["storage", "mlflow", "service"])
-def test_kubernetes_own_kinds(name):
+@pytest.mark.parametrize("name", ["storage", "mlflow", "service", *RAY])
+def test_kinds_of_kubernetes_and_of_kuberay(name):
     for document in documents(name):
-        check_kubernetes(document)
-
-
-@pytest.mark.parametrize("name", RAY)
-def test_kinds_of_kuberay(name):
-    check_ray(ray_document(name))
+        check_ray(document) if name in RAY else check_kubernetes(document)
 
 
 def broken(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -96,12 +91,8 @@ def test_mistakes_are_found(name):
 
 
 @pytest.mark.parametrize("name", RAY)
-def test_ray_is_the_one_of_the_image(name):
+def test_every_container_is_held_to_what_it_asks_for_and_has_no_rights_and_the_ray_of_the_image(name):
     assert cluster_of(ray_document(name))["rayVersion"] == pinned("ray")
-
-
-@pytest.mark.parametrize("name", RAY)
-def test_every_container_is_held_to_what_it_asks_for_and_has_no_rights(name):
     for group in groups_of(cluster_of(ray_document(name))):
         spec = group["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"]
@@ -114,16 +105,14 @@ def test_every_container_is_held_to_what_it_asks_for_and_has_no_rights(name):
 
 def test_groups_with_gpus_are_asked_for_by_their_fabric():
     groups = cluster_of(ray_document("ray-cluster"))["workerGroupSpecs"]
-    gpus = {
-        group["groupName"]: group["template"]["spec"]["containers"][0]["resources"]["limits"].get("nvidia.com/gpu")
-        for group in groups
-    }
-    assert gpus == {"cpu": None, "gpu": "8"}
-    (group,) = (group for group in groups if group["groupName"] == "gpu")
+    containers = [group["template"]["spec"]["containers"][0] for group in groups]
+    gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in containers]
+    assert sorted(zip((group["groupName"] for group in groups), gpus, strict=True)) == [("cpu", None), ("gpu", "8")]
+    group = groups[gpus.index("8")]
     assert group["resources"] == {f"fabric-{group['labels']['fabric']}": "1"}
 
 
-def test_the_service_is_started_with_mounted_tokens_and_its_port():
+def test_the_service_has_its_tokens_and_its_port_and_mlflow_is_where_clusters_look_for_it():
     deployment, service = documents("service")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     options = dict(word.split("=") for word in container["command"][2:])
@@ -131,9 +120,6 @@ def test_the_service_is_started_with_mounted_tokens_and_its_port():
     assert int(options["--port"]) == container["ports"][0]["containerPort"] == service["spec"]["ports"][0]["port"]
     assert any(options["--tokens"].startswith(mount["mountPath"]) for mount in container["volumeMounts"])
     assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
-
-
-def test_mlflow_is_where_clusters_look_for_it():
     _, service = documents("mlflow")
     address = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
     for name in RAY:

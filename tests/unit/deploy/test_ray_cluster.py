@@ -13,28 +13,17 @@ ROOT = Path(__file__).parents[3]
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "ray-cluster.yaml").read_text())
 
 
-def schema() -> dict[str, Any]:
-    found = importlib.util.find_spec("ray")
-    assert found is not None
-    assert found.origin is not None
-    return json.loads((Path(found.origin).parent / "autoscaler" / "ray-schema.json").read_text())
+def test_the_file_keeps_to_rays_schema_which_finds_mistakes():
+    [folder] = importlib.util.find_spec("ray").submodule_search_locations
+    schema = json.loads((Path(folder) / "autoscaler" / "ray-schema.json").read_text())
+    jsonschema.validate(DOCUMENT, schema)
+    for mistake in ({"min_workers": 2}, {"docker": {"imag": "x"}}, {"auth": {"user": "x"}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**DOCUMENT, **mistake}, schema)
 
 
-def test_the_file_keeps_to_rays_schema():
-    jsonschema.validate(DOCUMENT, schema())
-
-
-@pytest.mark.parametrize("mistake", [{"min_workers": 2}, {"docker": {"imag": "x"}}, {"auth": {"user": "x"}}])
-def test_mistakes_are_found(mistake):
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**DOCUMENT, **mistake}, schema())
-
-
-def test_every_worker_may_start():
+def test_every_worker_may_start_and_every_node_has_the_token_and_the_data_folder():
     assert DOCUMENT["max_workers"] == len(DOCUMENT["provider"]["worker_ips"])
-
-
-def test_every_node_has_the_token_and_the_data_folder():
     options = DOCUMENT["docker"]["run_options"]
     assert "--env=RAY_AUTH_MODE=token" in options
     (path,) = DOCUMENT["file_mounts"]

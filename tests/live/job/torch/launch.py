@@ -18,7 +18,7 @@ from tests.live.job.torch.tables import library_table, whole_table, written
 ROOT = Path(__file__).parents[4]
 
 needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None, reason="THE BACKEND FOR TORCH IS NOT TESTED: torch is not installed"
+    find_spec("torch") is None, reason="THE BACKEND FOR TORCH IS NOT TESTED: pip install torch"
 )
 
 

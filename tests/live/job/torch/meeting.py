@@ -50,6 +50,12 @@ class Meeting:
         store.wait([str(rank) for rank in range(self.ranks)], TIMEOUT)
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` there at once, whoever reads the file meanwhile."""
+    path.with_suffix(".new").write_bytes(data)
+    path.with_suffix(".new").replace(path)
+
+
 def called(call: Callable[..., Any], tensor: torch.Tensor, *more: Any, **options: Any) -> torch.Tensor:
     """Make a collective call on a copy of `tensor`, and return the copy once the call is over."""
     copy = tensor.clone()

@@ -7,6 +7,7 @@ survivors ended.
 import argparse
 import ctypes
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -15,10 +16,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import torch
@@ -31,8 +32,11 @@ from torch.nn.parallel import DistributedDataParallel
 from chorale.job.table.layout import table_bytes
 from chorale.job.torch.ddp_hook import ProgramHook, average_gradients
 from chorale.job.torch.registration import register
+from tests.live.job.torch.meeting import replace_file
 from tests.live.job.torch.tables import SYMMETRIC, program_for, table_of
+from tests.waiting import until
 
+FORK = multiprocessing.get_context("fork")
 RANKS = 3
 _PR_SET_PDEATHSIG = 1
 MEETING, TIMEOUT = timedelta(seconds=60), timedelta(seconds=2)
@@ -89,65 +93,43 @@ def play(kind: str, seed: int, files: tuple[bytes, bytes]) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="chorale-failures-") as name, socket.create_server(("127.0.0.1", 0)) as one:
         folder, port = Path(name), one.getsockname()[1]
         one.close()
-        _replace(folder / "table", files[0])
-        processes = [_start(training, rank, folder, port) for rank in range(RANKS)]
-        with _ended(processes):
-            deadline_s = time.monotonic() + LIMIT_S
-            while not all((folder / f"{rank}.ready").exists() for rank in range(RANKS)):
-                if time.monotonic() > deadline_s:
-                    return ["never trained"] * (RANKS - 1)
-                time.sleep(0.01)
+        replace_file(folder / "table", files[0])
+        processes = [FORK.Process(target=_be, args=(training, rank, folder, port)) for rank in range(RANKS)]
+        for process in processes:
+            process.start()
+        try:
+            until(lambda: all((folder / f"{rank}.ready").exists() for rank in range(RANKS)), LIMIT_S)
             until_s = time.monotonic() + draw.uniform(0, 0.3)
             for turn in range(1, 100):
                 if training == "reload":
-                    _replace(folder / "table", files[turn % 2])
+                    replace_file(folder / "table", files[turn % 2])
                 if time.monotonic() > until_s:
                     break
                 time.sleep(0.02)
-            os.kill(processes[victim], signal.SIGKILL if what == "killed" else signal.SIGSTOP)
+            os.kill(int(processes[victim].pid or 0), signal.SIGKILL if what == "killed" else signal.SIGSTOP)
             return [_ending(processes[rank], folder / f"{rank}.json") for rank in range(RANKS) if rank != victim]
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
 
 
-def _replace(path: Path, data: bytes) -> None:
-    path.with_suffix(".new").write_bytes(data)
-    path.with_suffix(".new").replace(path)
+def _ending(process: ForkProcess, said: Path) -> str:
+    process.join(LIMIT_S)
+    if process.exitcode is None:
+        return "hang"
+    if process.exitcode < 0:
+        return f"signal {-process.exitcode}"
+    return said.read_text() if said.exists() else f"exit {process.exitcode}"
 
 
-@contextmanager
-def _ended(processes: list[int]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for process in processes:
-            try:
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-            except (ProcessLookupError, ChildProcessError):
-                continue
-
-
-def _ending(process: int, said: Path) -> str:
-    deadline_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline_s:
-        done, status = os.waitpid(process, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            return f"signal {-code}" if code < 0 else said.read_text() if said.exists() else f"exit {code}"
-        time.sleep(0.02)
-    return "hang"
-
-
-def _start(training: str, rank: int, folder: Path, port: int) -> int:
-    """Return the process of a rank, a copy of this one: torch is imported once for all rounds."""
-    process = os.fork()
-    if process:
-        return process
+def _be(training: str, rank: int, folder: Path, port: int) -> None:
+    """Be a rank, a copy of the process of the rounds: torch is imported once for all of them."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody trains on when the rounds are over
     try:
         with (folder / f"{rank}.log").open("wb") as log:
             os.dup2(log.fileno(), 2)
-        variables = {"CHORALE_TABLE": str(folder / "table"), "CHORALE_RELOAD": "0.05", "GLOO_SOCKET_IFNAME": "lo"}
-        os.environ.update(variables)
+        os.environ |= {"CHORALE_TABLE": str(folder / "table"), "CHORALE_RELOAD": "0.05", "GLOO_SOCKET_IFNAME": "lo"}
         _train(training, rank, folder, port)
     except Exception as error:
         (folder / f"{rank}.json").write_text(f"error: {type(error).__name__}: {error}")

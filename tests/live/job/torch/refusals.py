@@ -7,7 +7,6 @@ import time
 from contextlib import redirect_stderr
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ def table_that_a_rank_cannot_read(meeting: Meeting) -> None:
 
 
 def report_at_the_end(meeting: Meeting) -> None:
-    path = Path(meeting.folder) / "report.json"
+    path = meeting.folder / "report.json"
     with meeting.job(CHORALE_REPORT=str(path)):
         for _ in range(3):
             dist.all_reduce(torch.ones(16))
@@ -94,10 +93,8 @@ def stalled_peer(meeting: Meeting) -> None:
 
 def abort_ends_threads(meeting: Meeting) -> None:
     with meeting.job():
-        work = dist.all_reduce(torch.ones(5), async_op=True)
-        work.wait()
-        group = dist.group.WORLD
-        group.abort()
+        dist.all_reduce(torch.ones(5), async_op=True).wait()
+        dist.group.WORLD.abort()
         with pytest.raises((dist.DistBackendError, RuntimeError)):
             dist.all_reduce(torch.ones(5), async_op=True).wait()
 
@@ -155,9 +152,14 @@ def _alone(meeting: Meeting) -> Meeting:
 
 
 def recorded_calls(meeting: Meeting) -> None:
-    """Without a table, so that Gloo serves all of them; its reduce-scatter has no future."""
-    calls = _recorded(meeting, "calls.json", CHORALE_TABLE="")
+    """The same calls of the same sizes, most of them by programs or all by Gloo, whose reduce-scatter has no future."""
+    served = _recorded(meeting, "programs.json")
+    by_programs = sum(program_calls().values())
+    calls = _recorded(meeting, "gloo.json", CHORALE_TABLE="")
+    assert not program_calls()
     if meeting.rank == 0:
+        assert by_programs > sum(served.values()) / 2
+        assert served == calls
         assert calls == {
             CallKey("allreduce", "float32", None, None, 400): 4,
             CallKey("allreduce", "float32", None, None, 20): 1,
@@ -168,17 +170,6 @@ def recorded_calls(meeting: Meeting) -> None:
             CallKey("broadcast", "float32", None, 1, 400): 1,
             CallKey("allreduce", "float32", (0, 2), None, 400): 1,
         }
-
-
-def recorded_programs(meeting: Meeting) -> None:
-    """With the table: the same calls of the same sizes, most of them by programs."""
-    served = _recorded(meeting, "programs.json")
-    by_programs = sum(program_calls().values())
-    by_gloo = _recorded(meeting, "gloo.json", CHORALE_TABLE="")
-    assert not program_calls()
-    if meeting.rank == 0:
-        assert by_programs > sum(served.values()) / 2
-        assert served == by_gloo
 
 
 def _recorded(meeting: Meeting, name: str, **environment: str) -> dict[CallKey, int]:

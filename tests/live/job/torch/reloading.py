@@ -16,24 +16,18 @@ from chorale.job import report
 from chorale.job.settings import read_table
 from chorale.job.table.layout import table_bytes
 from chorale.synth.errors import InvalidInput, Unavailable
-from tests.live.job.torch.meeting import Meeting
+from tests.live.job.torch.meeting import Meeting, replace_file
 from tests.unit.job.table.examples import forged
 
 _LIMIT_S = 40.0
 
 
 def _tables(meeting: Meeting) -> tuple[Path, bytes, bytes]:
-    """Return this rank's table file, its bytes, and those of another table with the same programs."""
     table, _ = read_table(Path(os.environ["CHORALE_TABLE"]))
     meeting.folder.mkdir(parents=True, exist_ok=True)
     path = meeting.folder / f"rank-{meeting.rank}.table"
     path.write_bytes(table_bytes(table))
     return path, table_bytes(table), table_bytes(replace(table, provenance={"made": "again"}))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    path.with_suffix(".new").write_bytes(data)
-    path.with_suffix(".new").replace(path)
 
 
 def _sum(meeting: Meeting, step: int, elements: int = 512) -> None:
@@ -63,7 +57,7 @@ def table_replaced(meeting: Meeting) -> None:
     with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
         before = report()["table"]
         works = [dist.all_reduce(torch.ones(1 << 16), async_op=True) for _ in range(20)]
-        _replace(path, new)
+        replace_file(path, new)
         for work in works:
             work.wait()
         after = _sums_until(meeting, lambda record: bool(record["reloads"]))
@@ -77,13 +71,12 @@ def table_replaced(meeting: Meeting) -> None:
 
 
 def table_replaced_twice(meeting: Meeting) -> None:
-    """There and back again, in a group of half of the ranks, too."""
     path, old, new = _tables(meeting)
     with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
         pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
         for number, data in enumerate((new, old), start=1):
             dist.barrier()
-            _replace(path, data)
+            replace_file(path, data)
             record = _sums_until(meeting, lambda record: _whole(record) >= number)  # noqa: B023
             assert _whole(record) == number
             tensor = torch.ones(64)
@@ -96,43 +89,38 @@ def _whole(record: Mapping[str, Any]) -> int:
     return sum(each["group"] == "0,1,2,3" and each["kept_because"] is None for each in record["reloads"])
 
 
-def table_that_a_rank_cannot_load(meeting: Meeting) -> None:
-    """Nobody takes it, all know why, and the job goes on."""
-    path, _, new = _tables(meeting)
+def _why_kept(meeting: Meeting, path: Path, data: bytes) -> str:
+    """Replace a job's table by `data`; return why nobody takes it, which all ranks know, while the job goes on."""
     with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
         before = report()["table"]
         dist.barrier()
-        _replace(path, new if meeting.rank != 2 else new[:-100])  # its digest stands in the second line all the same
+        replace_file(path, data)
         record = _sums_until(meeting, lambda record: bool(record["reloads"]))
         assert record["table"] == before
-        assert "rank 2" in record["reloads"][0]["kept_because"], record["reloads"]
         assert record["reloads"][0]["from_call"] is None
+        return str(record["reloads"][0]["kept_because"])
+
+
+def table_that_a_rank_cannot_load(meeting: Meeting) -> None:
+    path, _, new = _tables(meeting)
+    damaged = new if meeting.rank != 2 else new[:-100]  # its digest stands in the second line all the same
+    assert "rank 2" in _why_kept(meeting, path, damaged)
 
 
 def forged_table(meeting: Meeting) -> None:
     """A table whose words for the engine are not those of its texts runs neither from the start nor later."""
     path, old, _ = _tables(meeting)
-    _replace(path, forged(old))
+    replace_file(path, forged(old))
     with pytest.raises((InvalidInput, Unavailable), match="words"), meeting.job(CHORALE_TABLE=str(path)):
         pass
-    _replace(path, old)
-    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
-        dist.barrier()
-        _replace(path, forged(old))
-        record = _sums_until(meeting, lambda record: bool(record["reloads"]))
-        assert "(words)" in record["reloads"][0]["kept_because"], record["reloads"]
+    replace_file(path, old)
+    assert "(words)" in _why_kept(meeting, path, forged(old))
 
 
 def table_for_other_ranks(meeting: Meeting) -> None:
-    """A table of a job of another size is not taken."""
-    path, old, _ = _tables(meeting)
-    table, _ = read_table(path)
-    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
-        dist.barrier()
-        _replace(path, table_bytes(replace(table, ranks=5, entries=(), programs={})))
-        record = _sums_until(meeting, lambda record: bool(record["reloads"]))
-        assert "for the 4 ranks of the job, got 5" in record["reloads"][0]["kept_because"], record["reloads"]
-    assert old
+    path, _, _ = _tables(meeting)
+    other = replace(read_table(path)[0], ranks=5, entries=(), programs={})
+    assert "for the 4 ranks of the job, got 5" in _why_kept(meeting, path, table_bytes(other))
 
 
 def status_of_a_running_job(meeting: Meeting) -> None:
@@ -155,11 +143,10 @@ def _sizes(status: Path) -> list[dict[str, Any]]:
 
 
 def no_reload(meeting: Meeting) -> None:
-    """CHORALE_RELOAD=0: the table at the start is the table."""
     path, _, new = _tables(meeting)
     with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0"):
         dist.barrier()
-        _replace(path, new)
+        replace_file(path, new)
         time.sleep(0.5)
         for step in range(20):
             _sum(meeting, step)

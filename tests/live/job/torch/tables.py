@@ -25,7 +25,6 @@ LARGEST = 1 << 20
 def program_for(
     collective: str, root: int | None = None, ranks: int = 4, spec: str = "", method: str = "", channels: int = 1
 ) -> TableProgram:
-    """Return a program for the network `spec`, by default a ring of `ranks`."""
     topology = parse_topology(spec or (f"ring:{ranks}" if ranks > 2 else "complete:2"))
     wanted = Collective(CollectiveName(collective), root)
     method = method or ("ring" if root is None and ranks > 2 else "forest")

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,24 +14,15 @@ import pytest
 
 from tests.command import python
 from tests.live.job.torch.launch import environment_of_jobs, needs_torch, results_of, start_ranks, wait_for
+from tests.waiting import until
 
 pytestmark = [needs_torch, pytest.mark.timeout(700)]
 
-QUICK = (
-    *("every_type_and_operation", "every_collective", "strides_that_differ_by_rank", "what_programs_do_not_serve"),
-    *("types_that_are_moved",),
-    *("tensors_with_gaps", "averages_of_integers", "recorded_calls", "recorded_programs"),
-    *("asynchronous_work", "coalesced_forms", "functional_and_compiled"),
-    *("groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
-    *("fsdp2", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
-    *("table_replaced", "table_replaced_twice", "table_that_a_rank_cannot_load", "table_for_other_ranks", "no_reload"),
-    *("forged_table", "status_of_a_running_job", "table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer"),
-    *("sparse_gradients", "sums_with_a_factor", "fsdp2_with_a_factor", "sizes_that_differ", "many_groups"),
-    "sizes_over_rails",
-    *("splits_and_monitored_barriers", "mistakes_in_one_call", "detailed_debugging"),
-    *("plans_on_stand_ins", "plans_without_gpus", "plans_of_a_stalled_peer"),
-    *("abort_ends_threads", "calls_in_callbacks", "rank_that_does_not_come", "exit_without_destroy"),
-)
+APART = ("endless", "overhead_of_the_library")
+LAST = ("abort_ends_threads", "rank_that_does_not_come", "exit_without_destroy")
+SCENARIO = re.compile(r"^def ([a-z]\w*)\(meeting: Meeting\) -> None:", re.MULTILINE)
+FOUND = [name for path in sorted(Path(__file__).parent.glob("*.py")) for name in SCENARIO.findall(path.read_text())]
+QUICK = [*(name for name in FOUND if name not in APART + LAST), *LAST]
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +43,6 @@ def results(
     return results_of(folder, 4)
 
 
-def test_no_scenario_is_left_out() -> None:
-    rank = importlib.import_module("tests.live.job.torch.rank")  # it needs torch
-    assert set(rank.SCENARIOS) == {*QUICK, "endless", "overhead_of_the_library"}
-
-
 @pytest.mark.parametrize("name", QUICK)
 def test_scenario(name: str, results: dict[str, list[str]]) -> None:
     wrong = [f"rank {rank}: {result}" for rank, result in enumerate(results[name]) if result != "ok"]
@@ -67,10 +52,7 @@ def test_scenario(name: str, results: dict[str, list[str]]) -> None:
 @pytest.mark.parametrize("transport", ["engine", pytest.param("batched", marks=pytest.mark.slow)])
 def test_a_killed_rank_is_an_error_of_the_others(transport: str, environment: dict[str, str], tmp_path: Path) -> None:
     processes = start_ranks(tmp_path, 4, environment | {"CHORALE_TRANSPORT": transport}, ["endless"])
-    ready = [tmp_path / f"{rank}.ready" for rank in range(4)]
-    deadline = time.monotonic() + 60
-    while not all(path.exists() for path in ready) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: all((tmp_path / f"{rank}.ready").exists() for rank in range(4)), 60)
     os.kill(processes[2].pid, signal.SIGKILL)
     codes = wait_for(processes, 30 if transport == "engine" else 120)  # gloo waits for messages until its time-out
     assert codes == [0, 0, -signal.SIGKILL, 0]
@@ -85,7 +67,7 @@ def test_ranks_that_die_or_stall_while_others_train_are_errors_of_these(tmp_path
     python("-m", "tests.live.job.torch.rank_failures", "--rounds", "1", *chosen, timeout_s=380)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="SEVERAL NETWORKS ARE NOT TESTED: only root makes them")
+@pytest.mark.skipif(os.getuid() != 0, reason="SEVERAL NETWORKS ARE NOT TESTED: run the tests as root")
 def test_bytes_leave_by_the_device_that_was_chosen() -> None:
     """On two hosts that are joined by four networks, beside a device that is the same everywhere; in torch and MPI."""
     command = ["unshare", "--net", sys.executable, "-W", "ignore", "-m", "tests.live.job.torch.networks"]

@@ -89,7 +89,6 @@ def fsdp2(meeting: Meeting) -> None:
 
 
 def checkpoint_and_restart(meeting: Meeting) -> None:
-    """Half of the steps, a checkpoint, a new job that goes on from there: the same losses as without a break."""
 
     def sharded() -> torch.nn.Module:
         return fully_shard(_model())
@@ -110,7 +109,6 @@ def checkpoint_and_restart(meeting: Meeting) -> None:
 
 
 def hook_beside_gloo(meeting: Meeting) -> None:
-    """The same programs under DDP's communication hook as in the backend: the same losses."""
 
     def train(hook: bool) -> list[float]:
         model = DistributedDataParallel(_model(), bucket_cap_mb=0.002)

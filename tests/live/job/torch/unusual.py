@@ -176,7 +176,6 @@ def _descriptors() -> int:
 
 
 def mistakes_in_one_call(meeting: Meeting) -> None:
-    """An output that cannot be written is an error of this call alone."""
     with meeting.job():
         same = torch.ones(1).expand(4)
         with pytest.raises(RuntimeError, match="single memory location"):
@@ -189,7 +188,6 @@ def mistakes_in_one_call(meeting: Meeting) -> None:
 
 
 def detailed_debugging(meeting: Meeting) -> None:
-    """TORCH_DISTRIBUTED_DEBUG=DETAIL has programs run, and writes the report."""
     path = meeting.folder / "report.json"
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:

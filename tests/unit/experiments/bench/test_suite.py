@@ -26,6 +26,9 @@ def test_facts_are_those_expected(benchmark):
     assert [row["case"] for row in rows] == list(suite.expected_facts()[benchmark.name])
     for row in rows:
         assert row["holds"], row
+    for facts in suite.expected_facts()["bounds"].values():
+        assert facts["flows_fit"]
+        assert not facts["flows_fit_in_a_little_less"]
 
 
 @pytest.mark.parametrize(
@@ -35,11 +38,6 @@ def test_small_commands_import_no_large_library(case):
     outcome = suite.run_command(case)
     assert outcome.facts == suite.expected_facts()["commands"][case] == {"large_libraries": []}
     assert 10 < outcome.peak_mb < 200
-
-
-def test_bounds_agree_with_maximum_flows():
-    expected = suite.expected_facts()
-    assert all(facts["flows_fit"] and not facts["flows_fit_in_a_little_less"] for facts in expected["bounds"].values())
 
 
 @pytest.mark.parametrize(
@@ -53,12 +51,9 @@ def test_facts_that_differ_and_exact_goals_that_are_missed_do_not_hold(changed, 
     assert (row["holds"], row["differing"], row["goal_met"]) == (holds, list(changed), ratio == 4.0)
 
 
-def test_an_unknown_name_is_refused():
+def test_the_command_keeps_a_history_and_refuses_unknown_names(tmp_path, monkeypatch, capsys):
     with pytest.raises(InvalidInput, match="unknown benchmark 'ring'; did you mean 'rings'"):
         suite.chosen(["ring"])
-
-
-def test_the_command_keeps_a_history(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     for _ in range(2):
         finished = chorale(capsys, "bench", "rings", "--json")
@@ -68,7 +63,7 @@ def test_the_command_keeps_a_history(tmp_path, monkeypatch, capsys):
     assert json.loads(lines[1])["rows"] == finished.document["rows"]
 
 
-def test_a_command_has_costs_and_facts(monkeypatch):
+def test_a_command_has_costs_and_facts_of_its_own_and_one_that_fails_or_does_not_end_is_told(monkeypatch):
     case = "lower ring allgather ring:3 msccl-xml"
     monkeypatch.setattr(suite, "command_limits", lambda: {case: (50.0, 600)})
     outcome = suite.run_command(case)
@@ -77,6 +72,12 @@ def test_a_command_has_costs_and_facts(monkeypatch):
     parts = 50 / min(outcome.seconds["processor"], outcome.seconds["passed"]), 600 / outcome.peak_mb
     assert outcome.ratio == min(parts)
     assert 10 < outcome.peak_mb < 1000
+    with pytest.raises(CheckFailed, match=r"must succeed.*circle"):
+        cost_of(["synth", "ring", "circle:3"])
+    with pytest.raises(CheckFailed, match="must succeed"):
+        cost_of(["--version"], timeout_s=0.05)
+    held = bytearray(300_000_000)
+    assert cost_of(["--version"]).peak_mb < 60 < len(held)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +91,3 @@ def test_a_command_has_costs_and_facts(monkeypatch):
 def test_facts_are_of_what_was_computed(case, facts, monkeypatch):
     monkeypatch.setattr(suite, "command_limits", lambda: {case: (50.0, None)})
     assert suite.run_command(case).facts == {"large_libraries": [], **facts}
-
-
-def test_a_process_that_fails_or_does_not_end_is_told():
-    with pytest.raises(CheckFailed, match=r"must succeed.*circle"):
-        cost_of(["synth", "ring", "circle:3"])
-    with pytest.raises(CheckFailed, match="must succeed"):
-        cost_of(["--version"], timeout_s=0.05)
-
-
-def test_memory_is_that_of_the_process_alone():
-    held = bytearray(300_000_000)
-    assert cost_of(["--version"]).peak_mb < 60 < len(held)

@@ -53,12 +53,24 @@ def kept(tmp_path):
     return PartStore(tmp_path)
 
 
-def test_rows_come_in_the_order_of_cases_as_json_has_them():
+def test_rows_come_in_the_order_of_cases_as_json_has_them_and_parts_that_must_be_alone_run_here():
     found = run_experiment(squares(), False)
     assert [row["value"] for row in found.rows] == [1, 4, 9]
     assert found.rows[0]["pair"] == [1, 1]
     assert found.holds
     assert found.document(squares(), True)["quick"] is True
+    with pytest.raises(ValueError, match="JSON compliant"):
+        run_experiment(dataclasses.replace(squares(), evaluate=lambda _case: [float("nan")]), False)
+
+    class Refusing:
+        name = "refusing"
+
+        def map(self, *_tasks, **_callbacks):
+            raise AssertionError
+
+    assert len(run_experiment(squares(alone=True), False, Refusing()).rows) == 3
+    with pytest.raises(AssertionError):
+        run_experiment(squares(), False, Refusing())
 
 
 def test_parts_are_taken_up_again_only_on_request_and_by_the_same_code(kept, monkeypatch):
@@ -119,18 +131,6 @@ def test_every_executor_gives_the_same_rows(kept, executor, request):
     assert apart.peak_memory_bytes > 10**7
 
 
-def test_parts_that_must_be_alone_run_here():
-    class Refusing:
-        name = "refusing"
-
-        def map(self, *_tasks, **_callbacks):
-            raise AssertionError
-
-    assert len(run_experiment(squares(alone=True), False, Refusing()).rows) == 3
-    with pytest.raises(AssertionError):
-        run_experiment(squares(), False, Refusing())
-
-
 def test_cases_travel_and_have_the_same_text_in_any_process():
     elsewhere = python("-c", CASES, *NAMES, PYTHONHASHSEED="7").document
     for name in NAMES:
@@ -140,11 +140,6 @@ def test_cases_travel_and_have_the_same_text_in_any_process():
             assert len(set(texts)) == len(texts) > 0
             assert pickle.loads(pickle.dumps(list(cases))) == list(cases)
             assert all(case_name(case) and " object at 0x" not in repr(case) for case in cases)
-
-
-def test_a_part_that_json_cannot_have_is_an_error():
-    with pytest.raises(ValueError, match="JSON compliant"):
-        run_experiment(dataclasses.replace(squares(), evaluate=lambda _case: [float("nan")]), False)
 
 
 def test_a_printed_number_stands_for_what_rounds_to_it():
@@ -241,16 +236,13 @@ def test_what_runs_out_of_time_takes_down_what_it_started(tmp_path):
     assert (found.document, "ran out of time" in found.error, ended) == (None, True, ["tidy"])
 
 
-def test_report_escapes_what_it_shows():
+def test_report_escapes_what_it_shows_and_what_differs_comes_first_with_its_reason():
     sections = [ReportSection(TRIFLE, DOCUMENT, picture="trifle.svg"), ReportSection(TRIFLE, None, "ran out of time")]
     text = markdown(sections, ["a fact"])
     assert "| a\\|b <c> | match |" in text
     assert "| swing-table-2 | 1 | 0 | 0 | 0 | 1 s |" in text
     assert text.count("ran out of time") == 2
     assert "![swing-table-2](trifle.svg)" in text
-
-
-def test_what_differs_comes_first_with_its_reason():
     columns = (Column("of", lambda row: row["of"]), Column("reason", lambda row: row["reason"] or ""))
     asked = dataclasses.replace(TRIFLE, columns=columns)
     rows = [
@@ -273,6 +265,5 @@ def test_what_differs_comes_first_with_its_reason():
 def test_the_file_is_what_the_experiments_say_of_themselves():
     assert FILE.read_text(encoding="utf-8") == file_text(), "run: python -m chorale.experiments.framework.run"
     assert tuple(summary.name for summary in summaries()) == NAMES
-    assert {summary.name: summary.aliases for summary in summaries()}["training-experts"] == (
-        "direct-connect-figure-9",
-    )
+    [training] = [summary for summary in summaries() if summary.name == "training-experts"]
+    assert training.aliases == ("direct-connect-figure-9",)

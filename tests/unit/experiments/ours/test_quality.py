@@ -36,16 +36,13 @@ def test_steps_lose_nothing(case):
     assert max(found["loss"].values()) < 1e-9
 
 
-def test_trees_load_links_as_planned_and_fill_the_pipeline():
+def test_trees_load_links_as_planned_and_a_program_that_carries_more_does_not_hold():
     found = lowered_row(LoweringCase("a100:2", "forest", "allgather", 1))
     assert found["holds"]
     assert found["loss_on_links"] == "0"
     small, large = (found["loss"][str(size)] for size in SIZES)
     assert small > large > found["loss_small_buffers"] > 0
     assert "small buffers" in found["reason"]
-
-
-def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
     case = LoweringCase("ring:4", "bfb", "allgather")
     verified = case.schedule()
     wrong = replace(lower(synthesized("ring", "ring:4"), LoweringOptions("msccl-xml")), origin=verified.schedule.id)
@@ -116,14 +113,10 @@ def rows() -> list[Row]:
     return list(run_experiment(load("mi250-prediction"), False).rows)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_do_what_their_collective_says(name):
-    program = mi250_program(name)
-    assert len(program.ranks) == parse_topology(FABRIC).compute_count
-    assert check_program(program) == []
-
-
-def test_runs_are_those_of_the_programs():
+def test_programs_do_what_their_collective_says_and_runs_are_theirs():
+    for program in map(mi250_program, PROGRAMS):
+        assert len(program.ranks) == parse_topology(FABRIC).compute_count
+        assert check_program(program) == []
     assert {run.program for run in mi250_runs()} == set(PROGRAMS)
     assert len({(run.program, run.buffer_bytes, run.size_bytes) for run in mi250_runs()}) == len(mi250_runs()) == 90
 

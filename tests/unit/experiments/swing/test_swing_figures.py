@@ -52,7 +52,7 @@ def test_curves_follow_closed_forms():
     assert curves.peak_share(BUCKET, SIZES[-1]) == pytest.approx(64 / 63, rel=1e-3)
 
 
-def test_verdicts():
+def test_verdicts_and_measures():
     curves = [
         curves_of(NetworkScene("torus:4x4"), overhead, (SWING, *RIVALS)) for overhead in (Fraction(0), OVERHEAD_US)
     ]
@@ -67,9 +67,6 @@ def test_verdicts():
         finding = RangeClaim("…", "5", lambda all_curves: all_curves[0].gain(size), *bounds, expected="reproduced")
         row = finding.row(curves[:1], curves[1:])
         assert (row["verdict"], row["holds"]) == (verdict, verdict == "reproduced")
-
-
-def test_measures():
     curves = [curves_of(NetworkScene(f"torus:{shape}"), Fraction(0), (SWING, *RIVALS)) for shape in ("4x4", "8x8")]
     gains = [[each.gain(size) for size in SIZES] for each in curves]
     assert max_gain()(curves) == max(map(max, gains))

@@ -26,7 +26,6 @@ def table_of(*entries: JobEntry, ranks: int = 4, spec: str | None = "ring:4") ->
 
 
 def real_program(text: bytes) -> TableProgram:
-    """Return the program in `text`."""
     return table_program(text, "oneccl-xml", "ring", {})
 
 

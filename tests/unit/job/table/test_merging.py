@@ -92,16 +92,7 @@ def test_a_table_equals_itself_and_not_one_with_other_measurements(table: Table)
     assert (document["equal"], document["same_in_jobs"]) == (False, True)
 
 
-def test_conflicts_are_named() -> None:
-    one, other = table_of(any_entry("a" * 64, 1024, 4096)), table_of(any_entry(None, 4096))
-    with pytest.raises(InvalidInput) as refused:
-        merge([one, other])
-    assert "allreduce, any, 1KiB-4KiB: aaaaaaaaaaaa; 4KiB-: the library's own" in str(refused.value)
-    with pytest.raises(InvalidInput, match="first or last"):
-        merge([one, other], "newest")
-
-
-def test_only_tables_of_one_job_are_merged() -> None:
+def test_only_tables_of_one_job_are_merged_and_conflicts_are_named() -> None:
     table = table_of(any_entry(None, 0))
     with pytest.raises(InvalidInput, match="the tables differ in their rank counts: 4, 8 ranks"):
         merge([table, table_of(any_entry(None, 0), ranks=8)])
@@ -111,29 +102,24 @@ def test_only_tables_of_one_job_are_merged() -> None:
     merged = merge([groups, table])
     assert merged.topology == table.topology
     assert {entry.group for entry in merged.entries} == {None, (1, 3)}
+    one, other = table_of(any_entry("a" * 64, 1024, 4096)), table_of(any_entry(None, 4096))
+    with pytest.raises(InvalidInput) as refused:
+        merge([one, other])
+    assert "allreduce, any, 1KiB-4KiB: aaaaaaaaaaaa; 4KiB-: the library's own" in str(refused.value)
+    with pytest.raises(InvalidInput, match="first or last"):
+        merge([one, other], "newest")
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "last"),
-    [
-        ("1KiB-64MiB", 2**10, 2**26),
-        ("64KiB-", 2**16, None),
-        ("-4K", 0, 4096),
-        ("0-1", 0, 1),
-        ("-", 0, None),
-        ("1K:1M", 2**10, 2**20),
-        ("4KiB:1MiB:x4", 4096, 2**20),
-    ],
-)
-def test_ranges_are_read(text: str, first: int, last: int | None) -> None:
-    assert parse_range(text) == SizeRange(first, last)
-    assert parse_range(str(SizeRange(first, last))) == SizeRange(first, last)
+RANGES = {"1KiB-64MiB": (2**10, 2**26), "64KiB-": (2**16, None), "-4K": (0, 4096), "0-1": (0, 1), "-": (0, None)}
 
 
-@pytest.mark.parametrize("text", ["", "64KiB", "4KiB-1KiB", "a-b", "1KiB-2KiB-3KiB", "1KiB:4KiB:2"])
-def test_what_is_no_range_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput):
-        parse_range(text)
+def test_ranges_are_read_and_what_is_none_is_refused() -> None:
+    for text, (first, last) in (RANGES | {"1K:1M": (2**10, 2**20), "4KiB:1MiB:x4": (4096, 2**20)}).items():
+        assert parse_range(text) == SizeRange(first, last)
+        assert parse_range(str(SizeRange(first, last))) == SizeRange(first, last)
+    for text in ("", "64KiB", "4KiB-1KiB", "a-b", "1KiB-2KiB-3KiB", "1KiB:4KiB:2"):
+        with pytest.raises(InvalidInput):
+            parse_range(text)
 
 
 ranges = st.builds(
@@ -144,7 +130,7 @@ ranges = st.builds(
 
 
 @given(st.lists(ranges, max_size=6))
-def test_overlaps_are_refused_and_only_they(several: list[SizeRange]) -> None:
+def test_overlaps_of_entries_for_the_same_thing_are_refused_and_only_they(several: list[SizeRange]) -> None:
     entries: list[JobEntry] = [any_entry(None, item.first, item.last) for item in several]
     covered = [sum(entry.covers(size) for entry in entries) for size in range(LARGEST + 12)]
     if max(covered, default=0) > 1:
@@ -152,8 +138,5 @@ def test_overlaps_are_refused_and_only_they(several: list[SizeRange]) -> None:
             require_disjoint(entries, "try again")
     else:
         require_disjoint(entries, "try again")
-
-
-def test_entries_for_different_things_may_have_the_same_sizes() -> None:
     others = ({"dtype": "int8"}, {"group": (0, 1)}, {"collective": "allgather"}, {"collective": "reduce", "root": 1})
     require_disjoint([any_entry(None, 0), *(any_entry(None, 0, **change) for change in others)], "try again")

@@ -20,7 +20,6 @@ def rules(table: Table) -> list[str]:
 
 
 def with_program(table: Table, program: TableProgram) -> Table:
-    """Return `table` with another program under its own digest."""
     entries = tuple(e if e.program is None else replace(e, program=program.digest) for e in table.entries)
     return replace(table, entries=entries, programs={program.digest: program})
 
@@ -34,11 +33,8 @@ def whole(*entries: JobEntry) -> Table:
     return replace(table, entries=entries or table.entries[:2])
 
 
-def test_a_right_table_has_no_violations() -> None:
+def test_a_program_with_a_wrong_sum_is_found_and_nothing_in_a_right_table() -> None:
     assert rules(whole()) == []
-
-
-def test_a_program_with_a_wrong_sum_is_found() -> None:
     program = the_program(whole())
     text = program.text.replace(b'type="rrcs"', b'type="rcs"', 1).replace(b'type="rrc"', b'type="r"', 1)
     assert text != program.text
@@ -48,13 +44,10 @@ def test_a_program_with_a_wrong_sum_is_found() -> None:
     assert {violation.program for violation in found} == {wrong.digest}
 
 
-def test_a_text_under_the_digest_of_another_is_found() -> None:
+def test_a_text_under_the_digest_of_another_or_no_program_is_found() -> None:
     program = the_program(whole())
     renamed = replace(program, text=program.text.replace(b'name="', b'name="x', 1))
     assert rules(with_program(whole(), renamed)) == ["digest"]
-
-
-def test_a_text_that_is_no_program_is_found() -> None:
     text = b"<nothing/>"
     other = replace(the_program(whole()), text=text, digest=hashlib.sha256(text).hexdigest())
     assert rules(with_program(whole(), other)) == ["text"]
@@ -81,7 +74,7 @@ def test_overlapping_and_backward_entries_are_found() -> None:
     assert rules(whole(any_entry(digest, 10, 5))) == ["sizes"]
 
 
-def test_an_index_that_says_something_else_is_found() -> None:
+def test_an_index_that_says_something_else_and_a_damaged_file_are_found() -> None:
     data = table_bytes(whole())
     first, second, rest = data.split(b"\n", 2)
     rest = rest.replace(b"entry allreduce float32 * -1 1024 4096", b"entry allreduce float32 * -1 1024 8096")
@@ -89,9 +82,6 @@ def test_an_index_that_says_something_else_is_found() -> None:
     second = b" ".join([*lengths, hashlib.sha256(rest).hexdigest().encode()])
     _, violations = checked_table(b"\n".join([first, second, rest]))
     assert [violation.rule for violation in violations] == ["index"]
-
-
-def test_a_damaged_file_is_a_violation_and_another_file_wrong_input() -> None:
     table, violations = checked_table(table_bytes(whole())[:-1])
     assert table is None
     assert [violation.rule for violation in violations] == ["file"]

@@ -2,13 +2,8 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
-import pytest
-
-needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None, reason="THE BACKEND FOR TORCH IS NOT TESTED: torch is not installed"
-)
+from tests.live.job.torch.launch import needs_torch
 
 WITHOUT_DISTRIBUTED = """
 import sys, types

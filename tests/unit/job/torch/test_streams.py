@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="THE BACKEND FOR TORCH IS NOT TESTED: torch is not installed")
+pytest.importorskip("torch", reason="THE BACKEND FOR TORCH IS NOT TESTED: pip install torch")
 
 import torch
 
@@ -27,8 +27,6 @@ from tests.live.job.torch.tables import program_for
 
 @dataclass(frozen=True)
 class Device:
-    """What is looked at of torch's."""
-
     type: str
 
 
@@ -64,8 +62,6 @@ class Accelerator:
 
 
 class Tensor:
-    """Knows which streams it is used on."""
-
     def __init__(self) -> None:
         self.streams: list[str] = []
 
@@ -81,10 +77,6 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     return made
 
 
-def here(run: Callable[[], None]) -> None:
-    run()
-
-
 def in_another_thread(run: Callable[[], None]) -> None:
     thread = threading.Thread(target=run)
     thread.start()
@@ -92,7 +84,7 @@ def in_another_thread(run: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_awaited", "in_thread"), [(False, here), (False, in_another_thread), (True, in_another_thread)]
+    ("is_awaited", "in_thread"), [(False, lambda run: run()), (False, in_another_thread), (True, in_another_thread)]
 )
 def test_a_stream_of_the_groups_own_runs_behind_the_call_and_before_who_waits(
     accelerator: Accelerator, is_awaited: bool, in_thread: Callable[[Callable[[], None]], None]
@@ -134,25 +126,19 @@ def test_a_group_has_one_stream_of_its_own(accelerator: Accelerator):
     assert accelerator.made == 2  # with the caller's
 
 
-def test_nothing_is_ordered_in_the_processors_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delattr(streams.torch, "get_device_module")
-    turn = StreamOrder(Device("cpu"), False)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_nothing_is_ordered_in_the_processors_memory_or_in_what_is_captured(
+    device: str, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams.torch.cuda, "is_current_stream_capturing", lambda: True)
+    if device == "cpu":
+        monkeypatch.delattr(streams.torch, "get_device_module")
+    turn = StreamOrder(Device(device), False)
     with turn.on_stream({}, [None]):
         turn.end()
     turn.join()
     assert not turn.has_streams
     assert turn.is_over()
-
-
-def test_what_goes_into_a_graph_stays_on_the_stream_that_is_captured(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(streams.torch.cuda, "is_current_stream_capturing", lambda: True)
-    turn = StreamOrder(DEVICE, False)
-    with turn.on_stream({}, []):
-        turn.end()
-    turn.join()
-    assert not turn.has_streams
     assert accelerator.made == 0
 
 

@@ -13,7 +13,7 @@ from chorale.runners.api.base import FailureKind, RunRequest
 from chorale.runners.api.programs import Connection, ConnectionPaths, program_connections, sent_chunks
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.synth.programs.check_structure import message_counts
-from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
+from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock, Wait
 from chorale.synth.topology.topology import Link, Links, Topology
 from tests.conformance.example_programs import (
     rank_of,
@@ -28,8 +28,8 @@ from tests.strategies import strongly_connected_topologies
 
 
 def refusal(request: RunRequest, library: tuple[str, ...] = ()) -> str | None:
-    """Return the reason of a rejection."""
-    fault = validate_request(request, lambda _collective: library)
+    """Return the reason of a rejection. library: of allreduce"""
+    fault = validate_request(request, lambda collective: library if collective == "allreduce" else ())
     assert fault is None or fault[0] is FailureKind.REJECTED
     return None if fault is None else fault[1]
 
@@ -38,7 +38,6 @@ Change = Callable[[ThreadBlock], ThreadBlock]
 
 
 def _changed(change: Change) -> Program:
-    """RING with block 0 of rank 1 changed."""
     block = change(RING.ranks[1].blocks[0])
     return replace(RING, ranks=(RING.ranks[0], replace(RING.ranks[1], blocks=(block,)), *RING.ranks[2:]))
 
@@ -50,8 +49,15 @@ def _first(**fields: Any) -> Change:
     return change
 
 
-@pytest.mark.parametrize("program", [RING, ring_allgather(4, False), star_broadcast(4, 1)])
-def test_a_sound_request_is_admitted(program: Program) -> None:
+IDLE = replace(RING, ranks=tuple(replace(rank, blocks=()) for rank in RING.ranks), channels=0)
+UNUSED_PLACE = _changed(_first(dst=BufferRef("o", 99)))
+"""A send writes nowhere."""
+
+
+@pytest.mark.parametrize(
+    "program", [RING, star_broadcast(4, 1), UNUSED_PLACE, IDLE, replace(RING, channels=7, target="msccl-xml")]
+)
+def test_a_sound_request_is_admitted_whatever_the_limits_of_its_dialect(program: Program) -> None:
     assert refusal(request_of(program)) is None
 
 
@@ -59,41 +65,24 @@ def test_a_sound_request_is_admitted(program: Program) -> None:
     ("change", "reason"),
     [
         (_first(src=BufferRef("o", 4)), "rank 1, block 0, step 0: s reads o[4..4], outside the buffer"),
-        (_first(src=BufferRef("o", -1)), "s reads o[-1..-1], outside the buffer"),
-        (_first(src=BufferRef("s", 0)), "s reads s[0..0], outside the buffer"),
         (_first(count=0), "s moves 0 chunks, must move at least 1"),
         (_first(count=2), "from rank 1 to rank 2 on channel 0: counts sent and received differ at message 0"),
-        (_first(waits=(Wait(1, 0),)), "waits for step 0 of block 1, which does not exist"),
         (_first(waits=(Wait(0, 99),)), "waits for step 99 of block 0, which does not exist"),
         (lambda block: replace(block, send_peer=None), "s needs a block with a rank to send to"),
-        (lambda block: replace(block, recv_peer=1), "rank 1, block 0: peer 1 is not another rank"),
-        (lambda block: replace(block, send_peer=9), "rank 1, block 0: peer 9 is not another rank"),
         (lambda block: replace(block, channel=1), "channel 1 is not in 0 to 0"),
-        (lambda block: replace(block, channel=-1), "channel -1 is not in 0 to 0"),
-        (
-            lambda block: replace(block, instructions=block.instructions[:-1]),
-            "from rank 0 to rank 1 on channel 0: counts sent and received differ at message 5",
-        ),
     ],
 )
 def test_a_broken_program_is_refused_with_the_reason(change: Change, reason: str) -> None:
-    found = refusal(request_of(_changed(change)))
-    assert found is not None
-    assert reason in found
+    assert reason in (refusal(request_of(_changed(change))) or "")
 
 
-def test_every_connection_has_one_block_at_either_end() -> None:
-    elsewhere = replace(_changed(lambda block: replace(block, channel=1)), channels=2)
-    assert "from rank 0 to rank 1 on channel 0 has no block at the receiver" in (refusal(request_of(elsewhere)) or "")
+def test_two_blocks_on_one_connection_and_a_network_without_the_way_are_refused() -> None:
     rank = RING.ranks[1]
     twice = replace(RING, ranks=(RING.ranks[0], replace(rank, blocks=tuple(rank.blocks) * 2), *RING.ranks[2:]))
     assert "sends with rank 2 on channel 0, as block 0 does" in (refusal(request_of(twice)) or "")
-
-
-def test_limits_of_a_dialect_and_idle_ranks_do_not_hinder() -> None:
-    assert refusal(request_of(replace(RING, channels=7, target="msccl-xml"))) is None
-    idle = replace(RING, ranks=tuple(replace(rank, blocks=()) for rank in RING.ranks), channels=0)
-    assert refusal(request_of(idle)) is None
+    one_way = Topology("", tuple("abcd"), 4, Links.build([Link(0, 1), Link(1, 2), Link(2, 3)]))
+    found = refusal(replace(request_of(RING), topology=one_way))
+    assert "rank 3: sends to rank 0, to which the network has no path" in (found or "")
 
 
 @pytest.mark.parametrize(
@@ -117,25 +106,7 @@ def test_limits_of_a_dialect_and_idle_ranks_do_not_hinder() -> None:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, Any], reason: str) -> None:
-    request: RunRequest = replace(request_of(RING), **fields)
-    found = refusal(request)
-    assert found is not None
-    assert reason in found
-
-
-def test_a_network_without_the_way_is_refused() -> None:
-    one_way = Topology("", tuple("abcd"), 4, Links.build([Link(0, 1), Link(1, 2), Link(2, 3)]))
-    found = refusal(replace(request_of(RING), topology=one_way))
-    assert found is not None
-    assert "rank 3: sends to rank 0, to which the network has no path" in found
-
-
-def test_a_place_that_is_not_used_may_be_anywhere() -> None:
-    nowhere = BufferRef("o", 99)
-    free = _changed(_first(dst=nowhere))
-    assert isinstance(free.ranks[1].blocks[0].instructions[0], Instruction)
-    assert free.ranks[1].blocks[0].instructions[0].op is Op.SEND
-    assert refusal(request_of(free)) is None
+    assert reason in (refusal(replace(request_of(RING), **fields)) or "")
 
 
 def test_only_algorithms_that_the_runtime_has_are_admitted() -> None:
@@ -158,15 +129,8 @@ def test_the_rules_of_a_runner_come_after_those_of_all() -> None:
         raise AssertionError("one fault is enough")
 
     assert validate_request(request_of(RING), lambda _: (), too_large) == (FailureKind.UNAVAILABLE, "too large")
-    fault = validate_request(request_of(RING, dtype="int7"), lambda _: (), too_large)
-    assert fault is not None
-    assert fault[0] is FailureKind.REJECTED
-    assert len(asked) == 1
-
-
-def test_the_library_is_that_of_the_collective_of_all_programs() -> None:
-    request = request_of(RING, library=("tree",))
-    assert validate_request(request, lambda collective: ("tree",) if collective == "allreduce" else ()) is None
+    kind, _ = validate_request(request_of(RING, dtype="int7"), lambda _: (), too_large) or (None, "")
+    assert (kind, len(asked)) == (FailureKind.REJECTED, 1)
 
 
 @dataclass
@@ -174,23 +138,21 @@ class _Memory:
     available: int
 
 
-@pytest.mark.parametrize(("work_bytes", "needed"), [(0, 4 * 3 * 1000), (8, 4 * (3 * 1000 + 250 * 8))])
-def test_every_rank_needs_its_vectors_and_its_work(
-    monkeypatch: pytest.MonkeyPatch, work_bytes: int, needed: int
+@pytest.mark.parametrize(
+    ("request_", "work_bytes", "needed"),
+    [
+        (request_of(RING, sizes_bytes=(10, 1000)), 0, 4 * 3 * 1000),
+        (request_of(RING, sizes_bytes=(10, 1000)), 8, 4 * (3 * 1000 + 250 * 8)),
+        (request_of(scratch_allreduce_of_pair(), "complete:2", sizes_bytes=(1000,)), 0, 2 * 4 * 1000),
+    ],
+)
+def test_every_rank_needs_its_vectors_its_scratch_and_its_work(
+    monkeypatch: pytest.MonkeyPatch, request_: RunRequest, work_bytes: int, needed: int
 ) -> None:
-    request = request_of(RING, sizes_bytes=(10, 1000))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(needed))
-    assert memory_shortage(request, work_bytes) is None
+    assert memory_shortage(request_, work_bytes) is None
     monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(needed - 1))
-    assert "1000 bytes on 4 ranks need about 0.0 GB of memory" in (memory_shortage(request, work_bytes) or "")
-
-
-def test_scratch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = request_of(scratch_allreduce_of_pair(), "complete:2", sizes_bytes=(1000,))
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(2 * 4 * 1000))
-    assert memory_shortage(request, 0) is None
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(2 * 4 * 1000 - 1))
-    assert memory_shortage(request, 0) is not None
+    assert "1000 bytes on" in (memory_shortage(request_, work_bytes) or "")
 
 
 @given(strongly_connected_topologies(switches=2), st.integers(0, 5))
@@ -219,15 +181,12 @@ def test_channels_take_turns_on_parallel_links() -> None:
     assert [int(parallel[path[0]]) for path in taken if path] == [0, 1, 2, 0, 1, 2]
 
 
-def test_both_ends_of_a_connection_are_listed() -> None:
+def test_both_ends_of_a_connection_are_listed_and_a_missing_end_is_empty() -> None:
     found = program_connections(ring_allreduce(range(3)))
     assert found == [Connection(0, 1, 0), Connection(1, 2, 0), Connection(2, 0, 0)]
     sent, received = message_counts(ring_allreduce(range(3)))
     assert sent == received == {connection: [1, 1, 1, 1] for connection in found}
     assert sent_chunks(ring_allreduce(range(3))) == {connection: 4 for connection in found}
-
-
-def test_a_missing_end_is_empty() -> None:
     lonely = rank_of(ThreadBlock(1, None, 2, (step(Op.SEND, "o", 0, count=3),)))
     program = ring_allreduce(range(2))
     cut = type(program)("", "", program.collective, 3, True, "Simple", 3, (lonely, rank_of()))

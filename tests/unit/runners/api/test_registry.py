@@ -72,12 +72,7 @@ def test_text_becomes_what_an_option_takes(runner: str, name: str, text: Any, va
         ("simulated", "link_mbps", "0", "the value should be greater than 0"),
         ("simulated", "alpha_us", True, "a number must be a rational number"),
         ("simulated", "alpha_us", "0." + "1" * 60, "at most 64 characters"),
-        (
-            "mpi",
-            "where",
-            "moon",
-            "the value should be 'fabric', 'cluster' or 'loopback', got moon; where: Default: a fabric if one is up",
-        ),
+        ("mpi", "where", "moon", "'fabric', 'cluster' or 'loopback', got moon; where: Default: a fabric if one is up"),
         ("msccl", "runtime", "nccl", "the value should be 'msccl', 'executor' or 'rccl', got nccl"),
         ("msccl", "variables", "A", "the option variables of the msccl runner: write NAME=VALUE"),
     ],

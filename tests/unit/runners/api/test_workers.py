@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,6 @@ PATIENCE_S = 60.0
 
 
 class MortalRunner(FakeRunner):
-    """Kills its process on the first request."""
-
     def __init__(self, folder: str) -> None:
         super().__init__()
         self._mark = Path(folder) / "died"
@@ -117,21 +116,23 @@ def test_builds_and_measurements_come_back(kind: Any) -> None:
         workers.close()
 
 
-def test_a_killed_measurement_is_done_again(kind: Any, tmp_path: Path) -> None:
-    workers = kind(partial(MortalRunner, str(tmp_path)), 1)
-    try:
+def test_a_killed_measurement_is_done_again_and_what_another_moment_may_mend(kind: Any, tmp_path: Path) -> None:
+    with closing(kind(partial(MortalRunner, str(tmp_path)), 1)) as workers:
         program = built(workers)
         outcomes = measured(workers, request(program), request(program))
         assert (tmp_path / "died").exists()
         assert all(isinstance(outcome, Measurement) for outcome in outcomes)
-    finally:
-        workers.close()
+    with closing(kind(partial(FailingRunner, str(tmp_path)), 1)) as workers:
+        program = built(workers)
+        outcomes = measured(workers, *(request(program, seed=case) for case in range(len(FAILURES))))
+        for case, (kind, failures, attempts, ends_well) in enumerate(FAILURES):
+            assert isinstance(outcomes[case], Measurement) == ends_well, (kind, failures)
+            assert len(list(tmp_path.glob(f"{case}-*"))) == attempts, (kind, failures)
 
 
 @pytest.mark.slow
 def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same(kind: Any) -> None:
-    workers = kind(MisbehavingRunner, 1, grace_s=1.0)
-    try:
+    with closing(kind(MisbehavingRunner, 1, grace_s=1.0)) as workers:
         program = built(workers)
         for case, (misbehaviour, kind) in enumerate(MISBEHAVIOURS):
             timeout_s = 0.5 if misbehaviour == "hang" else 30.0
@@ -139,19 +140,15 @@ def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same
             assert isinstance(outcome, RunFailure), misbehaviour
             assert outcome.kind == kind, misbehaviour
             assert "\n" not in outcome.message
-    finally:
-        workers.close()
 
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_cluster_without_room_is_refused() -> None:
-    first = RayWorkers(FakeRunner, 1, needs=ResourceRequest(cpus=ray.cluster_resources()["CPU"] - 1))
-    try:
-        with pytest.raises(Unavailable, match="a node with 1 CPU to measure, and one CPU to prepare"):
-            RayWorkers(FakeRunner, 1, needs=ResourceRequest(patience_s=1))
-    finally:
-        first.close()
+    most = ResourceRequest(cpus=ray.cluster_resources()["CPU"] - 1)
+    refused = pytest.raises(Unavailable, match="a node with 1 CPU to measure, and one CPU to prepare")
+    with closing(RayWorkers(FakeRunner, 1, needs=most)), refused:
+        RayWorkers(FakeRunner, 1, needs=ResourceRequest(patience_s=1))
 
 
 @pytest.mark.ray
@@ -193,18 +190,6 @@ class FailingRunner(FakeRunner):
         return RunFailure(kind, "made to fail") if marks <= failures else None
 
 
-def test_what_another_moment_may_mend_is_tried_again(kind: Any, tmp_path: Path) -> None:
-    workers = kind(partial(FailingRunner, str(tmp_path)), 1)
-    try:
-        program = built(workers)
-        outcomes = measured(workers, *(request(program, seed=case) for case in range(len(FAILURES))))
-        for case, (kind, failures, attempts, ends_well) in enumerate(FAILURES):
-            assert isinstance(outcomes[case], Measurement) == ends_well, (kind, failures)
-            assert len(list(tmp_path.glob(f"{case}-*"))) == attempts, (kind, failures)
-    finally:
-        workers.close()
-
-
 class MeetingRunner(FakeRunner):
     """Measures only while another process measures too: the folder has a mark of each that has begun."""
 
@@ -224,13 +209,10 @@ class MeetingRunner(FakeRunner):
 
 def test_two_measurers_work_at_once_and_everything_comes_back(kind: Any, tmp_path: Path) -> None:
     """Requests go in pairs, and one of a pair ends only once the other has begun in another process."""
-    workers = kind(partial(MeetingRunner, str(tmp_path)), 1, measurers=2)
-    try:
+    with closing(kind(partial(MeetingRunner, str(tmp_path)), 1, measurers=2)) as workers:
         program = built(workers)
         outcomes = measured(workers, *(request(program, seed=seed) for seed in range(6)))
         assert [outcome for outcome in outcomes if not isinstance(outcome, Measurement)] == []
-    finally:
-        workers.close()
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -1,17 +1,14 @@
 """Plans on tensors: every element of results against torch's own arithmetic, sizes in turns, memory, failures."""
 
-import json
 import re
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="THE DEVICE RUNNER IS NOT TESTED: pip install torch")
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -26,12 +23,9 @@ from chorale.synth.programs.additions import order_of_additions
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
-from tests.conformance.plan_cases import CASES, document_of
+from tests.conformance.plan_cases import CASES, plan_case
+from tests.live.job.threads import on_threads
 from tests.unit.synth.lowering.programs import lowered, stars
-
-
-def case(name: str, wrong: str | None = None) -> ExecutionPlan:
-    return parse_plan(json.dumps(document_of(name, wrong)).encode())
 
 
 @cache
@@ -67,7 +61,7 @@ def call(group: GroupPlans, name: str, rank: int, ranks: int, elements: int, dty
 
 @pytest.mark.parametrize("name", CASES)
 def test_cases_of_every_operation(name: str) -> None:
-    plan = case(name)
+    plan = plan_case(name)
     label = f"plan {plan.collective.name}"
 
     def work(group: GroupPlans, rank: int) -> list[bool]:
@@ -232,23 +226,6 @@ def test_a_peer_that_stops_between_calls_is_named_with_its_signal(protocol: str,
 LARGEST = 1 << 16
 
 
-class Meeting:
-    """Exchanges texts among threads, one of each rank."""
-
-    def __init__(self, ranks: int) -> None:
-        self._barrier, self._texts = threading.Barrier(ranks, timeout=60), [[""]] * ranks
-
-    def exchange_of(self, rank: int) -> Exchange:
-        def exchange(texts: list[str]) -> list[list[str]]:
-            self._texts[rank] = texts
-            self._barrier.wait()
-            everyone = list(self._texts)
-            self._barrier.wait()
-            return everyone
-
-        return exchange
-
-
 def on_all_ranks(
     plans: dict[str, ExecutionPlan],
     work: Callable[[GroupPlans, int], Any],
@@ -258,13 +235,11 @@ def on_all_ranks(
 ) -> list[Any]:
     """Return what `work` gives on each rank of a group that has loaded `plans`; only `who` does it."""
     ranks = len(next(iter(plans.values())).ranks)
-    meeting = Meeting(ranks)
 
-    def be(rank: int) -> Any:
-        device = ProcessorDevice(rank, meeting.exchange_of(rank))
+    def be(rank: int, exchange: Exchange) -> Any:
+        device = ProcessorDevice(rank, exchange)
         requests = {name: (plan, LARGEST) for name, plan in plans.items()}
         group = GroupPlans(device, rank, ranks, requests, limit_s, keeps_wide)
         return work(group, rank) if who is None or rank in who else None
 
-    with ThreadPoolExecutor(ranks) as threads:
-        return list(threads.map(be, range(ranks)))
+    return on_threads(ranks, be)

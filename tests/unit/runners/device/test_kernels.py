@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="THE DEVICE RUNNER IS NOT TESTED: pip install torch")
 
 
 from chorale.runners.device import memory

@@ -35,6 +35,8 @@ def test_built_once(target: NativeTarget, tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before
     assert result(path) == 3
     assert "program.cpp" in (path.parent / LOG).read_text()
+    path.unlink()  # a build that was broken off is no build
+    assert result(build_native(target, tmp_path / "home")) == 3
 
 
 def test_built_again_after_a_change_of_any_file_or_flag(target: NativeTarget, tmp_path: Path) -> None:
@@ -70,22 +72,6 @@ def test_of_processes_that_build_at_once_one_does(
     assert len(calls.read_text().splitlines()) == 1
 
 
-def test_no_compiler(target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(Unavailable, match="CXX=no-such-compiler"):
-        build_native(target, tmp_path / "home")
-    monkeypatch.delenv("CXX")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"there is no C\+\+ compiler, which builds the engine: none of"):
-        build_native(target, tmp_path / "home")
-
-
-def test_a_folder_that_cannot_be_made_is_named(target: NativeTarget, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match="Not a directory; set XDG_CACHE_HOME"):
-        build_native(target, tmp_path / "file")
-
-
 def test_code_is_kept_in_a_cache_of_this_user(
     target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +87,9 @@ def test_code_is_kept_in_a_cache_of_this_user(
     assert native_folder() == temporary_folder() / "native"
 
 
-def test_code_that_does_not_compile(target: NativeTarget, tmp_path: Path) -> None:
+def test_what_cannot_be_built_is_said_with_the_reason(
+    target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "program.cpp").write_text("int main() { return nothing; }\n")
     with pytest.raises(Unavailable, match="native code could not be built") as failure:
         build_native(target, tmp_path / "home")
@@ -110,12 +98,16 @@ def test_code_that_does_not_compile(target: NativeTarget, tmp_path: Path) -> Non
     assert "nothing" in log.read_text()
     (tmp_path / "program.cpp").write_text(GOOD)
     assert result(build_native(target, tmp_path / "home")) == 3
-
-
-def test_a_build_that_was_broken_off_is_no_build(target: NativeTarget, tmp_path: Path) -> None:
-    path = build_native(target, tmp_path / "home")
-    path.unlink()
-    assert result(build_native(target, tmp_path / "home")) == 3
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="Not a directory; set XDG_CACHE_HOME"):
+        build_native(target, tmp_path / "file")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Unavailable, match="CXX=no-such-compiler"):
+        build_native(target, tmp_path / "home")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match=r"there is no C\+\+ compiler, which builds the engine: none of"):
+        build_native(target, tmp_path / "home")
 
 
 def test_what_a_wheel_brings_needs_no_compiler(

@@ -70,40 +70,26 @@ def test_calls_of_a_program_that_make_no_sense(engine: Engine, change: dict[str,
     assert failure.value.status == Status.INVALID
 
 
-def test_an_execution_needs_connections(engine: Engine) -> None:
+@pytest.mark.parametrize("limit_s", [float("nan"), -1.0, -1e300, 0.0, 0.01])
+def test_an_execution_needs_connections_which_need_time(engine: Engine, limit_s: float) -> None:
     number = engine.load(words(exchange()))
     with pytest.raises(EngineError, match="load programs before connecting") as failure:
         engine.execute(Work(number, 0, 0, 4))
     assert failure.value.status == Status.INVALID
-
-
-@pytest.mark.parametrize("limit_s", [float("nan"), -1.0, -1e300, 0.0])
-def test_limits_that_have_passed(engine: Engine, limit_s: float) -> None:
-    engine.load(words(exchange()))
     with pytest.raises(EngineError) as failure:
         engine.connect(["unix:nobody", "unix:nobody"], TOKEN, limit_s)
     assert failure.value.status == Status.TIMEOUT
-
-
-def test_a_broken_engine_says_so_and_ends(engine: Engine) -> None:
-    engine.load(words(exchange()))
-    with pytest.raises(EngineError):
-        engine.connect(["unix:nobody", "unix:nobody"], TOKEN, 0.01)
     with pytest.raises(EngineError) as failure:
-        engine.execute(Work(0, 0, 0, 4))
+        engine.execute(Work(number, 0, 0, 4))
     assert failure.value.status == Status.INVALID
 
 
 def test_an_engine_that_was_closed_does_nothing_more(engine: Engine) -> None:
     engine.close()
     engine.close()
-    for call in (
-        lambda: engine.set("piece_bytes", 64),
-        lambda: engine.load(words(one_way())),
-        lambda: engine.unload(0),
-    ):
+    for call, given in ((engine.set, ("piece_bytes", 64)), (engine.load, (words(one_way()),)), (engine.unload, (0,))):
         with pytest.raises(InvalidInput, match="closed"):
-            call()
+            call(*given)
 
 
 def test_peers_that_nothing_is_exchanged_with_need_no_connection(engine: Engine) -> None:
@@ -133,14 +119,11 @@ def test_each_word_is_checked(engine: Engine, position: int) -> None:
     assert failure.value.status == Status.INVALID
 
 
-def test_words_that_are_cut_or_go_on_are_no_program(engine: Engine) -> None:
+def test_words_that_are_cut_or_go_on_and_connections_of_two_blocks_are_no_program(engine: Engine) -> None:
     good = words(one_way())
     for wrong in (*(good[:length] for length in range(len(good))), array("q", [*good, 0])):
         with pytest.raises(EngineError):
             engine.load(wrong)
-
-
-def test_connections_have_one_block_at_either_end(engine: Engine) -> None:
     twice = [block(1, None, step("s", "i0")), block(1, None, step("s", "i0"))]
     with pytest.raises(EngineError, match="from two blocks"):
         engine.load(words(program(CollectiveName.ALLREDUCE, 1, twice, [])))

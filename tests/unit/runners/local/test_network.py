@@ -8,6 +8,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pytest
 
@@ -54,7 +55,6 @@ class NetworkProcess:
         return stream
 
     def join(self, src: int, dst: int, channel: int = 0) -> tuple[socket.socket, socket.socket]:
-        """Return the connected ends of two ranks."""
         ends = self.greet(src, dst, channel), self.greet(dst, src, channel)
         assert [end.recv(8) for end in ends] == [b"welcome1"] * 2
         return ends
@@ -66,23 +66,15 @@ class NetworkProcess:
 
 
 @pytest.fixture
-def networks() -> Iterator[list[NetworkProcess]]:
-    opened: list[NetworkProcess] = []
-    yield opened
-    for network in opened:
-        network.close()
-
-
-@pytest.fixture
-def network(networks: list[NetworkProcess]) -> NetworkProcess:
+def network() -> Iterator[NetworkProcess]:
     """Ranks 0 and 1 with a link each way, rank 2 behind another link, two channels from 0 to 1."""
     paths = [(0, 1, 0, 0), (1, 0, 0, 1), (0, 1, 1, 0), (0, 2, 0, 0, 2)]
-    networks.append(NetworkProcess([NS_PER_BYTE] * 3, paths))
-    return networks[0]
+    with closing(NetworkProcess([NS_PER_BYTE] * 3, paths)) as opened:
+        yield opened
 
 
-def _message(length: int, seed: int = 0) -> bytes:
-    return bytes((seed + 7 * position) % 251 for position in range(251)) * (length // 251 + 1)
+def _message(length: int) -> bytes:
+    return (bytes(7 * position % 251 for position in range(251)) * (length // 251 + 1))[:length]
 
 
 def _receive(stream: socket.socket, length: int) -> bytes:
@@ -94,7 +86,7 @@ def _receive(stream: socket.socket, length: int) -> bytes:
 
 def _seconds(sender: socket.socket, receiver: socket.socket, length: int) -> float:
     """Return the seconds that a message of `length` bytes takes, which must come as it is."""
-    message = _message(length)[:length]
+    message = _message(length)
     start_s = time.monotonic()
     sender.sendall(message)
     assert _receive(receiver, length) == message
@@ -109,11 +101,14 @@ def test_nothing_arrives_before_the_link_could_have_carried_it(network: NetworkP
         assert least_s <= min(_seconds(sender, receiver, length) for _ in range(3)) < 1.5 * least_s + 0.05
 
 
-def test_an_idle_link_saves_no_time_up(network: NetworkProcess) -> None:
+def test_an_idle_link_saves_no_time_up_and_a_new_pace_holds_from_the_next_frame(network: NetworkProcess) -> None:
     sender, receiver = network.join(0, 1)
     for _ in range(3):
         time.sleep(0.1)
         assert _seconds(sender, receiver, 50_000) >= 0.05
+    sender, receiver = network.join(0, 1)
+    network.command("link 0 3000")
+    assert _seconds(sender, receiver, 30_000) >= 0.09
 
 
 def test_a_late_network_catches_up_with_the_clocks_of_its_links(network: NetworkProcess) -> None:
@@ -136,8 +131,8 @@ def test_connections_take_turns_frame_by_frame(network: NetworkProcess) -> None:
     busy, small = network.join(0, 1), network.join(0, 1, channel=1)
     start_s = time.monotonic()
     busy[0].sendall(bytes(12 * FRAME_BYTES))
-    small[0].sendall(_message(FRAME_BYTES)[:FRAME_BYTES])
-    assert _receive(small[1], FRAME_BYTES) == _message(FRAME_BYTES)[:FRAME_BYTES]
+    small[0].sendall(_message(FRAME_BYTES))
+    assert _receive(small[1], FRAME_BYTES) == _message(FRAME_BYTES)
     small_s = time.monotonic() - start_s
     _receive(busy[1], 12 * FRAME_BYTES)
     both_s = time.monotonic() - start_s
@@ -145,10 +140,10 @@ def test_connections_take_turns_frame_by_frame(network: NetworkProcess) -> None:
     assert small_s < both_s - 6 * FRAME_BYTES * NS_PER_BYTE * 1e-9
 
 
-def test_a_receiver_that_does_not_read_stops_the_sender_and_loses_nothing(networks: list[NetworkProcess]) -> None:
-    networks.append(NetworkProcess([0.0], [(0, 1, 0, 0)]))
-    sender, receiver = networks[0].join(0, 1)
-    message = _message(2**22)[: 2**22]
+def test_a_receiver_that_does_not_read_stops_the_sender_and_loses_nothing(network: NetworkProcess) -> None:
+    network.command("link 0 0")
+    sender, receiver = network.join(0, 1)
+    message = _message(2**22)
     sender.settimeout(0.5)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -170,37 +165,31 @@ def test_every_link_of_a_path_takes_its_time(network: NetworkProcess) -> None:
     assert 8 * message_s + frame_s <= shortest_s < 13 * message_s
 
 
-def test_a_new_pace_holds_from_the_next_frame(network: NetworkProcess) -> None:
+def test_who_leaves_is_noticed_when_all_that_it_sent_has_come_and_who_started_it_ends_it(
+    network: NetworkProcess,
+) -> None:
     sender, receiver = network.join(0, 1)
-    network.command("link 0 3000")
-    assert _seconds(sender, receiver, 30_000) >= 0.09
-
-
-def test_who_leaves_is_noticed_when_all_that_it_sent_has_come(network: NetworkProcess) -> None:
-    sender, receiver = network.join(0, 1)
-    sender.sendall(_message(100_000)[:100_000])
+    sender.sendall(_message(100_000))
     sender.close()
-    assert _receive(receiver, 100_001) == _message(100_000)[:100_000]
+    assert _receive(receiver, 100_001) == _message(100_000)
     receiver.close()
     assert network.process.poll() is None
+    network.join(0, 1)
+    network.control.close()
+    assert network.process.wait(5.0) == 0
 
 
-def test_ranks_wait_for_each_other(network: NetworkProcess) -> None:
+def test_ranks_wait_for_each_other_and_who_comes_again_takes_its_own_place(network: NetworkProcess) -> None:
     first = network.greet(0, 1)
     first.settimeout(0.2)
     with pytest.raises(TimeoutError):
         first.recv(8)
-    second = network.greet(1, 0)
-    assert (first.recv(8), second.recv(8)) == (b"welcome1", b"welcome1")
-
-
-def test_a_rank_that_comes_again_takes_the_place_of_its_first_call(network: NetworkProcess) -> None:
-    first = network.greet(0, 1)
     again, other = network.greet(0, 1), network.greet(1, 0)
     assert (first.recv(8), again.recv(8), other.recv(8)) == (b"", b"welcome1", b"welcome1")
 
 
-def test_strangers_are_turned_away_and_disturb_nobody(network: NetworkProcess) -> None:
+def test_strangers_and_who_says_nothing_are_turned_away_and_disturb_nobody(network: NetworkProcess) -> None:
+    start_s, silent = time.monotonic(), network.connect()
     network.join(0, 1, channel=1)
     strangers = [
         network.greet(0, 1, text=b"GET / HT"),
@@ -212,19 +201,8 @@ def test_strangers_are_turned_away_and_disturb_nobody(network: NetworkProcess) -
     assert [stranger.recv(8) for stranger in strangers] == [b""] * len(strangers)
     sender, receiver = network.join(0, 1)
     _seconds(sender, receiver, 1000)
-
-
-def test_who_says_nothing_is_turned_away(network: NetworkProcess) -> None:
-    silent = network.connect()
-    start_s = time.monotonic()
     assert silent.recv(1) == b""
     assert time.monotonic() - start_s > 1
-
-
-def test_it_ends_when_whoever_started_it_is_gone(network: NetworkProcess) -> None:
-    network.join(0, 1)
-    network.control.close()
-    assert network.process.wait(5.0) == 0
 
 
 @pytest.mark.parametrize("line", ["nonsense", "link 9 1", "link 0 -1", "path 0 1 0", "path 0 1 0 77", "path 1 1 0 0"])

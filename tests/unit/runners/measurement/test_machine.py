@@ -22,24 +22,18 @@ def test_the_facts_say_what_times_depend_on_and_nothing_names_the_host() -> None
     assert {"cpu_model", "cores", "kernel", "architecture", "python", "numpy", "clock_source", "governor"} == set(facts)
     texts = [str(value) for value in facts.values()]
     assert not [name for name in (os.uname().nodename, getpass.getuser()) if name in texts]
-
-
-def test_the_clock_source_is_what_the_kernel_says_or_none() -> None:
     path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    assert machine_facts()["clock_source"] == (path.read_text().strip() if path.exists() else None)
-
-
-def test_the_same_machine_has_the_same_id() -> None:
-    facts = machine_facts()
+    assert facts["clock_source"] == (path.read_text().strip() if path.exists() else None)
     assert environment_id(facts) == environment_id(machine_facts())
     assert environment_id(facts) != environment_id({**facts, "governor": "another"})
+    assert clock_identity() == clock_identity()
 
 
 HOLD = "import sys, time\nfrom pathlib import Path\nfrom chorale.runners.measurement.machine import exclusive\n"
 HOLD += "with exclusive(Path(sys.argv[1]), 1): print('held', flush=True); time.sleep(60)"
 
 
-def test_one_holds_it_and_death_frees_it(tmp_path: Path) -> None:
+def test_one_holds_it_until_its_death_or_an_error_and_what_cannot_be_a_lock_is_named(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     command = [sys.executable, "-c", HOLD, str(lock)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as holder:
@@ -50,12 +44,11 @@ def test_one_holds_it_and_death_frees_it(tmp_path: Path) -> None:
         holder.kill()
         with exclusive(lock, 10.0):
             pass
-
-
-def test_it_is_free_after_the_block_and_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), exclusive(tmp_path / "lock", 0):
         raise ZeroDivisionError
     with exclusive(tmp_path / "lock", 0):
+        pass
+    with pytest.raises(Unavailable, match="the lock file cannot be written"), exclusive(tmp_path, 0):
         pass
 
 
@@ -80,11 +73,6 @@ def test_one_who_measures_again_and_again_lets_another_in(tmp_path: Path) -> Non
     finally:
         done.set()
         other.join()
-
-
-def test_what_cannot_be_a_lock_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="the lock file cannot be written"), exclusive(tmp_path, 0):
-        pass
 
 
 ROUNDING_S = 2e-9
@@ -146,17 +134,10 @@ def test_quick_ways_in_different_samples_bound_it_from_both_sides() -> None:
     assert clock_offset(samples[:1]).error_s == pytest.approx(0.0155, abs=1e-4)
 
 
-def test_a_clock_that_was_set_meanwhile_is_noticed() -> None:
+def test_a_clock_that_was_set_meanwhile_and_one_without_samples_have_no_offset() -> None:
     before = _samples(3.0, 0.0, [Step(0.0, 0.001, 0.001)] * 3)
     after = _samples(3.5, 0.0, [Step(1.0, 0.001, 0.001)])
     with pytest.raises(CheckFailed, match="two clocks must keep within 500 us per second"):
         clock_offset(before + after)
-
-
-def test_without_samples_there_is_no_offset() -> None:
     with pytest.raises(InvalidInput, match="there are no samples of the clocks to compute an offset from"):
         clock_offset([])
-
-
-def test_processes_of_one_machine_read_one_clock() -> None:
-    assert clock_identity() == clock_identity()

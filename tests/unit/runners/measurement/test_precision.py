@@ -43,8 +43,5 @@ def test_what_slows_both_leaves_the_ratio_alone() -> None:
     interval = ratio_interval((2 * machine).tolist(), machine.tolist())
     assert interval.median == pytest.approx(2)
     assert interval.high == pytest.approx(interval.low)
-
-
-def test_a_reference_without_time_is_refused() -> None:
     with pytest.raises(CheckFailed, match="so nothing can be compared with it"):
         ratio_interval([1.0, 2.0], [1.0, 0.0])

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="PROFILES OF PYTORCH ARE NOT TESTED: pip install torch")
 
 import torch
 
@@ -22,8 +22,6 @@ class Clock:
 
 
 class Pass(torch.autograd.Function):
-    """Takes what a layer says in each direction, and changes nothing."""
-
     @staticmethod
     def forward(context, tensor, layer):
         context.layer = layer
@@ -60,7 +58,7 @@ def model(clock):
 BATCH = torch.zeros(5, 3, requires_grad=True)
 
 
-def test_times_and_parameters():
+def test_times_and_parameters_and_hooks_that_go_even_if_the_model_fails():
     clock = Clock()
     made = model(clock)
     document = record_profile(made, BATCH, "toy", torch, clock)
@@ -72,11 +70,6 @@ def test_times_and_parameters():
         {"name": "3", "parameters": 0, "forward_us": 1.5e6, "backward_us": 4e6},
     ]
     assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in made)
-
-
-def test_hooks_go_even_if_the_model_fails():
-    clock = Clock()
-    made = model(clock)
     made[2].forward_s = "nonsense"
     with pytest.raises(TypeError):
         record_profile(made, BATCH, "toy", torch, clock)
@@ -91,12 +84,6 @@ def test_layers_that_change_their_input_in_place():
     assert all(layer["forward_us"] > 0 and layer["backward_us"] > 0 for layer in recorded)
 
 
-def test_without_pytorch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(Unavailable, match="install PyTorch"):
-        require_torch()
-
-
 def test_models_are_found_by_name(monkeypatch, tmp_path):
     (tmp_path / "model_of_test.py").write_text(
         "def make():\n    return 'model', 'batch'\n\ndef other():\n    return 1\n"
@@ -109,3 +96,6 @@ def test_models_are_found_by_name(monkeypatch, tmp_path):
             load_model(where)
     with pytest.raises(InvalidInput, match="returned int"):
         load_model("model_of_test:other")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(Unavailable, match="install PyTorch"):
+        require_torch()

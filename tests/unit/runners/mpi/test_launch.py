@@ -100,10 +100,17 @@ def test_open_mpi_gets_names_slots_and_variables(tmp_path: Path) -> None:
             mpi_launch_of(RING, None, None, f"@{tmp_path / name}")
 
 
-@pytest.mark.parametrize(("hosts", "said"), [("@", "--hosts @ names no file"), ("", "--hosts '' names no host")])
-def test_hosts_from_a_variable_that_is_not_set_are_refused(hosts: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "hosts", "said"),
+    [
+        (None, "@", "--hosts @ names no file"),  # of a variable that is not set
+        (None, "", "--hosts '' names no host"),
+        ("moon", None, "choose from fabric, cluster, loopback"),
+    ],
+)
+def test_no_hosts_and_other_kinds_of_network_are_refused(where: str | None, hosts: str | None, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        mpi_launch_of(RING, None, None, hosts)
+        mpi_launch_of(RING, where, None, hosts)
 
 
 @pytest.mark.usefixtures("_open_mpi", "_fabric")
@@ -140,22 +147,14 @@ def test_the_script_takes_a_command_to_its_node_as_ssh_does(tmp_path: Path) -> N
     assert subprocess.run([str(script), "10.0.0.9", "true"], check=False).returncode == 1
 
 
-@pytest.mark.parametrize("where", [None, "fabric"])
-def test_nowhere_to_run_is_unavailable(where: str | None) -> None:
+def test_nowhere_to_run_is_unavailable_and_no_allocation_replaces_a_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
     way_out = "run: chorale fabric up ring:4 --link-mbps 50; or name --hosts"
-    with pytest.raises(Unavailable, match=f"none for ring:4; {way_out}"):
-        mpi_launch_of(RING, where, None, None)
-
-
-def test_a_fabric_that_was_named_is_not_replaced_by_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in (None, "fabric"):
+        with pytest.raises(Unavailable, match=f"none for ring:4; {way_out}"):
+            mpi_launch_of(RING, where, None, None)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(Unavailable, match="none for fabric lab"):
         mpi_launch_of(RING, None, "lab", None)
-
-
-def test_another_kind_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="choose from fabric, cluster, loopback"):
-        mpi_launch_of(RING, "moon", None, None)
 
 
 @pytest.mark.parametrize(("command", "said"), [("exit 0", ""), ("exit 3", "3"), ("kill -TERM $$", "143")])
@@ -184,8 +183,5 @@ def test_an_mpiexec_is_known_by_its_version(said: str, name: str, tmp_path: Path
     launcher = mpi_launcher(str(mpiexec))
     assert str(launcher) == name
     assert isinstance(launcher, OpenMpiLauncher if "Open" in name else MpichLauncher)
-
-
-def test_one_that_cannot_be_run_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="mpiexec does not print its version"):
         mpi_launcher(str(tmp_path / "none"))

@@ -1,6 +1,7 @@
 """Job folders: golden text, what they refuse, scripts that a shell really executes, and runtimes for programs."""
 
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,11 +51,8 @@ def test_golden_folders(name: str) -> None:
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == set(files)
     for path, content in files.items():
         assert content.decode() == (folder / path).read_text(), path
-
-
-def test_the_program_of_a_job_is_the_program() -> None:
-    program, options = JOBS["msccl"]
-    assert lift(job_files(program, options)["algorithms/program.xml"]) == program
+    if "algorithms/program.xml" in files:
+        assert lift(files["algorithms/program.xml"]) == JOBS[name][0]
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:
@@ -90,7 +88,7 @@ def test_the_scripts_reach_every_rank_with_its_environment(tmp_path: Path, mode:
     assert told["NCCL_DEBUG"] == ("INFO" if mode == "proof" else "WARN")
 
 
-def test_values_of_variables_are_only_values(tmp_path: Path) -> None:
+def test_values_of_variables_are_only_values_and_an_unknown_mode_is_refused(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     program, options = JOBS["msccl"]
     folder = f"/$(touch {trap})`touch {trap}`\"'"
@@ -100,10 +98,6 @@ def test_values_of_variables_are_only_values(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == folder
     assert not trap.exists()
-
-
-def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
-    _write(tmp_path, dict(job_files(*JOBS["msccl"])))
     done = subprocess.run([tmp_path / "run.sh", "fast"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "usage: ./run.sh program | proof | library\n")
 
@@ -114,22 +108,14 @@ def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
         (_allreduce(), {"sizes_bytes": (2**20 + 4,)}, "cannot be cut into 4 chunks, got 1048580 bytes"),
         (replace(_allreduce(), max_bytes=2**21), {}, "it is for 0 to 2097152 bytes, got 4194304 bytes"),
         (_allreduce(), {"sizes_bytes": (2**31,)}, "it is for 0 to 2147483647 bytes, got 2147483648"),
-        (
-            _allreduce(),
-            {"runtime": "executor"},
-            "a program of its dialect, got msccl-xml; lower it with --target msccl-exec",
-        ),
+        (_allreduce(), {"runtime": "executor"}, "got msccl-xml; lower it with --target msccl-exec"),
         (_allreduce("oneccl-xml"), {}, "got oneccl-xml; lower it with --target msccl-executor-xml or msccl-xml"),
         (
             _allreduce(),
             {"runtime": "nccl"},
-            "unknown runtime 'nccl'; did you mean 'rccl' or 'msccl'? choose from msccl, executor, rccl",
+            "did you mean 'rccl' or 'msccl'? choose from msccl, executor, rccl",
         ),
-        (
-            _allreduce(),
-            {"hosts": ("a", "b", "c")},
-            "the hosts must have exactly 4 GPUs, one per rank, got 3 hosts with 2",
-        ),
+        (_allreduce(), {"hosts": ("a", "b", "c")}, "exactly 4 GPUs, one per rank, got 3 hosts with 2"),
         (_allreduce(), {"hosts": (), "gpus_per_node": 3}, "gpus_per_node must divide the 4 ranks, got 3"),
         (replace(_allreduce(), collective=ALLTOALL), {}, "calls of alltoall are never in place"),
     ],
@@ -158,7 +144,7 @@ def test_bad_options_are_refused(change: dict[str, object], message: str) -> Non
         replace(OPTIONS, **change)  # type: ignore[arg-type]
 
 
-def test_sizes_become_as_few_ranges_as_they_can() -> None:
+def test_sizes_are_rounded_up_to_what_every_runtime_takes_and_become_as_few_ranges_as_they_can() -> None:
     assert size_progressions([64, 16, 4, 256]) == [((4, 16, 64, 256), 4)]
     assert size_progressions([7]) == [((7,), 2)]
     assert size_progressions([4, 6, 8]) == [((4, 8), 2), ((6,), 2)]
@@ -166,6 +152,11 @@ def test_sizes_become_as_few_ranges_as_they_can() -> None:
         ranges = size_progressions(sizes)
         assert sorted(size for series, _ in ranges for size in series) == sorted(sizes)
         assert all(list(series) == _run(series[0], series[-1], factor) for series, factor in ranges)
+    gather = ring_allgather(4, in_place=True)  # 4 chunks: 4 elements for each of 4 ranks
+    assert served_size(1, 4, [gather]) == 64
+    assert served_size(65, 4, [gather, replace(gather, chunks=12)]) == 4 * 48
+    assert served_size(1, 8, [_allreduce()]) == 32
+    assert served_size(1, 4, [star_broadcast(5, root=2)]) % (4 * star_broadcast(5, root=2).chunks) == 0
 
 
 def _run(first: int, last: int, factor: int) -> list[int]:
@@ -174,14 +165,6 @@ def _run(first: int, last: int, factor: int) -> list[int]:
     while sizes[-1] * factor <= last:
         sizes.append(sizes[-1] * factor)
     return sizes
-
-
-def test_sizes_are_rounded_up_to_what_every_runtime_takes() -> None:
-    gather = ring_allgather(4, in_place=True)  # 4 chunks: 4 elements for each of 4 ranks
-    assert served_size(1, 4, [gather]) == 64
-    assert served_size(65, 4, [gather, replace(gather, chunks=12)]) == 4 * 48
-    assert served_size(1, 8, [_allreduce()]) == 32
-    assert served_size(1, 4, [star_broadcast(5, root=2)]) % (4 * star_broadcast(5, root=2).chunks) == 0
 
 
 def test_launchers_put_one_rank_on_every_gpu_host_by_host() -> None:
@@ -198,17 +181,14 @@ def test_launchers_put_one_rank_on_every_gpu_host_by_host() -> None:
     assert launch_command("openmpi", 8, (), None) == ["mpirun", "-np", "8", "--map-by", "ppr:8:node"]
 
 
-def test_a_launcher_that_logs_too_is_no_rank() -> None:
+def test_only_the_oldest_runtime_needs_times_as_evidence_and_a_launcher_that_logs_is_no_rank() -> None:
+    assert [one.name for one in RUNTIMES.values() if one.scheduled is None] == [MSCCL.name]
+    assert runtime_for("msccl", _allreduce("msccl-xml")) is MSCCL
+    assert runtime_for(None, _allreduce("msccl-executor-xml")) is EXECUTOR
     head = "gpu07:4711:4790 [3] NCCL INFO "
     loaded = f"{head}Using MSCCL Algo files from /job/algorithms\n{head}MSCCL: Initialization finished\n"
     log = loaded + 4 * f"{head}MSCCL: Setup Kernel finished, smem 4096\n"
     assert log_fault(EXECUTOR, [f"{head}NCCL version 2.23.4", *[log] * 4], 4, calls=4) is None
-
-
-def test_only_the_oldest_runtime_needs_times_as_evidence() -> None:
-    assert [one.name for one in RUNTIMES.values() if one.scheduled is None] == [MSCCL.name]
-    assert runtime_for("msccl", _allreduce("msccl-xml")) is MSCCL
-    assert runtime_for(None, _allreduce("msccl-executor-xml")) is EXECUTOR
 
 
 @pytest.mark.parametrize(("blocks", "fits"), [(64, True), (65, False)])
@@ -217,8 +197,5 @@ def test_a_runtime_takes_as_many_thread_blocks_as_it_says(blocks: int, fits: boo
     last = program.ranks[-1]
     program = replace(program, ranks=(*program.ranks[:-1], replace(last, blocks=last.blocks[:1] * blocks)))
     assert runtime_for("executor", program) is EXECUTOR
-    if fits:
+    with nullcontext() if fits else pytest.raises(InvalidInput, match="--sm-count 64"):
         assert runtime_for("rccl", program) is RCCL
-    else:
-        with pytest.raises(InvalidInput, match="--sm-count 64"):
-            runtime_for("rccl", program)

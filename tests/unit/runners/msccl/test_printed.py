@@ -79,19 +79,15 @@ def test_any_text_is_read_without_an_error_and_nothing_is_read_into_it(text: str
 
 
 @pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "[1,0]<stdout> ", "[prterun-gpu07-4711@1,0]<stdout>: ", "0: "])
-def test_prefixes_of_launchers_are_taken_away(prefix: str) -> None:
-    text = REAL[0].read_text()
-    tagged = "".join(prefix + line for line in text.splitlines(keepends=True))
-    assert parse_output(tagged) == parse_output(text)
-
-
-def test_tagged_lines_of_other_ranks_stand_between() -> None:
+def test_prefixes_of_launchers_and_tagged_lines_of_other_ranks_are_taken_away(prefix: str) -> None:
     lines = REAL[0].read_text().splitlines(keepends=True)
+    assert parse_output("".join(prefix + line for line in lines)) == parse_output("".join(lines))
     mixed = "".join(f"[1,0]<stdout>:{line}[1,3]<stderr>:Warning: no permission to lock 64 kB\n" for line in lines)
     assert parse_output(mixed).rows == parse_output("".join(lines)).rows
 
 
-def test_a_row_may_come_in_pieces() -> None:
+def test_a_row_may_come_in_pieces_and_a_version_may_be_a_number() -> None:
+    assert parse_output("# nccl-tests version 2.19.6 nccl-headers=22304 nccl-library=22304\n").version == "22304"
     text = "# head\n    1024    256     float     sum      -1\nother words\n    11.5    0.09    0.17      0    12.5"
     text += "\n    0.08    0.15      0\n"
     (row,) = parse_output(text).rows
@@ -138,20 +134,8 @@ def test_rows_of_every_generation(line: str, out_of_place: TableCell, in_place: 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "",
-        "#" + CLASSIC,
-        CLASSIC.replace("float", "FLOAT"),
-        CLASSIC.replace("161.9", "fast"),
-        CLASSIC.replace("161.9", "161..9"),
-        CLASSIC.replace("161.9", "."),
-        CLASSIC + " 7",
-        "1 2 3 4 5 6 7 8 9 10 11 12 13",
-    ],
+    ["", "#" + CLASSIC, CLASSIC.replace("float", "FLOAT"), CLASSIC + " 7", "1 2 3 4 5 6 7 8 9 10 11 12 13"]
+    + [CLASSIC.replace("161.9", wrong) for wrong in ("fast", "161..9", ".")],
 )
 def test_other_lines_are_no_rows(line: str) -> None:
     assert parse_row(line) is None
-
-
-def test_the_version_of_a_library_may_be_a_number() -> None:
-    assert parse_output("# nccl-tests version 2.19.6 nccl-headers=22304 nccl-library=22304\n").version == "22304"

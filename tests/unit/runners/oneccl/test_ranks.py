@@ -20,7 +20,6 @@ from chorale.runners.oneccl.runner import (
     OneCclRanks,
     RankPlacement,
     library_sizes,
-    local_ranks,
     place_ranks,
 )
 from chorale.runners.process_launch.processes import LocalHost
@@ -40,41 +39,33 @@ def _world(monkeypatch: pytest.MonkeyPatch, *, fabric: bool, cluster: bool) -> N
     monkeypatch.setattr(runner, "_cluster", lambda topology: CLUSTER if cluster else None)
 
 
-def test_a_fabric_comes_before_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fabric_comes_before_a_cluster_and_a_cluster_before_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _world(monkeypatch, fabric=True, cluster=True)
     ground = place_ranks(RING, None, None)
     assert ground.facts == UP.facts()
     assert {"network": "fabric", "fabric": "up", "link_mbps": 50.0}.items() <= ground.facts.items()
     assert [place.address for place in ground.hosts] == [f"10.99.0.{rank + 1}" for rank in range(4)]
     assert place_ranks(RING, "cluster", None) is CLUSTER
-
-
-def test_a_cluster_comes_before_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _world(monkeypatch, fabric=False, cluster=True)
     assert place_ranks(RING, None, None) is CLUSTER
 
 
-@pytest.mark.parametrize(("where", "fabric"), [(None, "other"), ("fabric", None), ("fabric", "other")])
-def test_a_fabric_that_was_asked_for_is_not_replaced(
-    monkeypatch: pytest.MonkeyPatch, where: str | None, fabric: str | None
+@pytest.mark.parametrize(
+    ("cluster", "where", "fabric"),
+    [(True, None, "other"), (True, "fabric", None), (True, "fabric", "other"), (False, None, None)],
+)
+def test_what_is_not_there_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, cluster: bool, where: str | None, fabric: str | None
 ) -> None:
-    _world(monkeypatch, fabric=False, cluster=True)
-    with pytest.raises(
-        Unavailable, match="oneCCL needs a fabric that is up, or a Ray cluster with a node for each rank"
-    ):
+    _world(monkeypatch, fabric=False, cluster=cluster)
+    with pytest.raises(Unavailable, match="needs a fabric that is up, or a Ray cluster with a node for each rank"):
         place_ranks(RING, where, fabric)
 
 
-def test_loopback_is_only_taken_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    _world(monkeypatch, fabric=False, cluster=False)
-    with pytest.raises(Unavailable, match="oneCCL needs a fabric that is up, or a Ray cluster with a"):
-        place_ranks(RING, None, None)
+def test_loopback_is_taken_when_asked_for_and_unknown_places_are_refused() -> None:
     ground = place_ranks(RING, "loopback", None)
     assert [place.address for place in ground.hosts] == ["127.0.0.1"] * 4
     assert ground.facts == {"network": "loopback"}
-
-
-def test_unknown_places_are_refused() -> None:
     with pytest.raises(InvalidInput, match="unknown place to run 'moon'; choose from fabric, cluster, loopback"):
         place_ranks(RING, "moon", None)
 
@@ -128,53 +119,36 @@ def test_ranks_know_their_place_among_those_of_their_host(address: str) -> None:
     assert len(set(ranks.pids)) == 3
 
 
-def test_one_that_fails_before_it_speaks_is_named_with_its_last_words() -> None:
+def test_one_that_fails_before_it_speaks_is_named_and_one_that_never_speaks_is_a_timeout() -> None:
     with pytest.raises(RunStopped, match="rank 1 ended with code 1: no luck") as stopped:
         _ranks([LocalHost()] * 2, FIRST_1="sys.exit('no luck')")
     assert (stopped.value.kind, stopped.value.rank) == (FailureKind.CRASH, 1)
-
-
-def test_one_that_never_speaks_is_a_timeout() -> None:
     with pytest.raises(DeadlinePassed, match="the ranks were started"):
         _ranks([LocalHost()], limit_s=0.5, FIRST_0="time.sleep(60)")
 
 
-def test_a_stranger_is_sent_away() -> None:
-    stranger = "import socket as s; x = s.socket(s.AF_UNIX); x.connect(meeting); x.sendall(b'\\x02\\0\\0\\0{}')"
-    ranks = _ranks([LocalHost()], FIRST_0=stranger)
-    ranks.close()
-    assert len(ranks.pids) == 1
+STRANGER = "import socket as s; x = s.socket(s.AF_UNIX); x.connect(meeting); x.sendall(b'\\x02\\0\\0\\0{}')"
 
 
-def test_a_rank_may_take_its_time_between_connection_and_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", ["FIRST_0", "BEFORE_HELLO_0"])
+def test_strangers_are_sent_away_and_ranks_may_take_their_time_before_their_hello(
+    moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(started_ranks, "_HELLO_S", 0.01)
-    ranks = _ranks([LocalHost()] * 2, BEFORE_HELLO_0="time.sleep(0.5)")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ranks = _ranks([LocalHost()] * 2, **{moment: STRANGER if moment == "FIRST_0" else "time.sleep(0.5)"})
+    ranks.close()
     ranks.close()
     assert len(ranks.pids) == 2
-
-
-def test_a_violent_death_is_the_cause_before_others_give_up() -> None:
-    give_up, killed = "sys.exit(4)", "os.kill(os.getpid(), 11)"
-    stopped = _stopped(_ranks([LocalHost()] * 3, THEN_0=give_up, THEN_2=killed))
-    assert (stopped.kind, stopped.rank, stopped.message) == (FailureKind.CRASH, 2, "rank 2 was killed by SIGSEGV")
-
-
-def test_a_missing_algorithm_is_a_rejection() -> None:
-    stopped = _stopped(_ranks([LocalHost()], THEN_0="say(answer='error', message='can not select algo for it')"))
-    assert (stopped.kind, stopped.rank) == (FailureKind.REJECTED, 0)
-
-
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ranks = _ranks([LocalHost()] * 2)
-    ranks.close()
-    ranks.close()
     assert not list(tmp_path.iterdir())
 
 
-def test_positions_are_counted_for_each_address() -> None:
-    places = [LocalHost(address) for address in "abacb"]
-    assert local_ranks(places) == [(0, 2), (0, 2), (1, 2), (0, 1), (1, 2)]
+def test_a_violent_death_is_the_cause_before_others_give_up_and_a_missing_algorithm_a_rejection() -> None:
+    give_up, killed = "sys.exit(4)", "os.kill(os.getpid(), 11)"
+    stopped = _stopped(_ranks([LocalHost()] * 3, THEN_0=give_up, THEN_2=killed))
+    assert (stopped.kind, stopped.rank, stopped.message) == (FailureKind.CRASH, 2, "rank 2 was killed by SIGSEGV")
+    stopped = _stopped(_ranks([LocalHost()], THEN_0="say(answer='error', message='can not select algo for it')"))
+    assert (stopped.kind, stopped.rank) == (FailureKind.REJECTED, 0)
 
 
 RANKS = 4
@@ -190,13 +164,10 @@ def _sizes(  # type: ignore[no-untyped-def]
     )
 
 
-def test_the_variable_lists_a_range_for_each_algorithm() -> None:
+def test_the_variable_lists_a_range_for_each_algorithm_and_none_without() -> None:
     elements, environment = _sizes(CollectiveName.REDUCE_SCATTER, (4096,))
     assert elements == {("ring", 0): 1024, ("naive", 0): 1040}
     assert environment == {"CCL_REDUCE_SCATTER": "ring:1024-1039;naive:1040-1055"}
-
-
-def test_without_algorithms_nothing_is_set() -> None:
     assert library_sizes(runner_kit.request_of(runner_kit.RING), CollectiveName.ALLREDUCE) == ({}, {})
 
 

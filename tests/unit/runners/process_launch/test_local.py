@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -62,26 +63,17 @@ def test_a_job_has_its_files_its_variables_and_its_own_folder(start: Start) -> N
     assert process.read("absent") == b""
 
 
-def test_a_file_can_be_the_command(start: Start) -> None:
-    process = start(ProcessSpec(("./tool", "x y"), {}, {"tool": b'#!/bin/sh\nprintf "%s" "$1"\n'}))
-    assert ended(process) == 0
-    assert process.read(STDOUT) == b"x y"
+def test_a_file_can_be_the_command_and_a_prefix_can_start_it() -> None:
+    tool = ProcessSpec(("./tool", "x y"), {}, {"tool": b'#!/bin/sh\nprintf "%s" "$1 $PLACE"\n'})
+    with closing(LocalHost(prefix=("env", "PLACE=there")).start(tool)) as process:
+        assert ended(process) == 0
+        assert process.read(STDOUT) == b"x y there"
 
 
-def test_a_prefix_starts_the_command() -> None:
-    process = LocalHost(prefix=("env", "PLACE=there")).start(shell('printf "$PLACE"'))
-    assert ended(process) == 0
-    assert process.read(STDOUT) == b"there"
-    process.close()
-
-
-def test_a_command_that_is_not_there_ends_with_its_own_code(start: Start) -> None:
+def test_a_command_that_is_not_there_and_a_signal_have_codes_of_their_own(start: Start) -> None:
     process = start(ProcessSpec(("./absent",)))
     assert ended(process) == 127
     assert b"absent" in process.read(STDERR)
-
-
-def test_a_signal_is_a_negative_code(start: Start) -> None:
     assert ended(start(shell("kill -SEGV $$"))) == -signal.SIGSEGV
 
 
@@ -129,13 +121,11 @@ def test_nothing_outlives_a_killed_owner() -> None:
     assert not Path(folder.decode()).exists()
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b"])
-def test_files_have_plain_names(name: str) -> None:
-    with pytest.raises(InvalidInput, match="is not a plain file name"):
-        LocalHost().start(ProcessSpec(("true",), {}, {name: b""}))
+def test_files_have_plain_names_and_what_cannot_be_started_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", "..", "a/b"):
+        with pytest.raises(InvalidInput, match="is not a plain file name"):
+            LocalHost().start(ProcessSpec(("true",), {}, {name: b""}))
 
-
-def test_what_cannot_be_started_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "no more processes")
 

@@ -57,16 +57,15 @@ def test_ranks_fill_the_nodes_of_a_job(
     assert SlurmAllocation.current().hosts_of(ranks) == hosts
 
 
-def test_hosts_of_an_mpi_job(job: Path) -> None:
+def test_hosts_of_an_mpi_job_are_of_the_allocation_or_left_to_the_launcher(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = rank_hosts("n3,n2", 4)
     assert (named.names, named.expected) == ("n3:2,n2:2", ("n3", "n3", "n2", "n2"))
     assert rank_hosts("n3:1,n2:3", 4).expected == ("n3", "n2", "n2", "n2")
     assert rank_hosts(None, 3).names == "n1,n2,n3"
     with pytest.raises(InvalidInput, match="must share the 5 ranks evenly"):
         rank_hosts("n3,n2", 5)
-
-
-def test_hosts_elsewhere_are_left_to_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert rank_hosts("a,b", 4).expected == ()
     assert rank_hosts("a,b", 2).expected == ("a", "b")
@@ -75,14 +74,7 @@ def test_hosts_elsewhere_are_left_to_the_launcher(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("30:00", 1800),
-        ("1:30:00", 5400),
-        ("2-01:00:00", 2 * 86400 + 3600),
-        ("364-23:58:13", None),
-        ("UNLIMITED", None),
-        ("INVALID", None),
-    ],
+    [("30:00", 1800), ("2-01:00:00", 2 * 86400 + 3600), ("364-23:58:13", None), ("UNLIMITED", None), ("INVALID", None)],
 )
 def test_the_time_that_is_left(job: Path, text: str, seconds: float | None) -> None:
     _command(job / "squeue", f"echo {text}")
@@ -93,12 +85,11 @@ def test_the_time_that_is_left(job: Path, text: str, seconds: float | None) -> N
 def test_one_of_several_processes_is_refused(job: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     require_one_process()
     monkeypatch.setenv(variable, "8")
-    with pytest.raises(
-        InvalidInput, match=f"this command starts the ranks itself, but it was started 8 times .{variable}"
-    ):
+    refusal = f"this command starts the ranks itself, but it was started 8 times .{variable}"
+    with pytest.raises(InvalidInput, match=refusal):
         require_one_process()
     for runner in ("local", "oneccl", "msccl"):
-        with pytest.raises(InvalidInput, match="this command starts the ranks itself, but it was started 8 times"):
+        with pytest.raises(InvalidInput, match=refusal):
             create_runner(runner, {})
     monkeypatch.setenv("RAY_RAYLET_PID", "7")  # a worker on a node of Ray that a step of eight tasks has started
     require_one_process()
@@ -111,12 +102,8 @@ def test_results_of_a_job_name_their_node(job: Path, monkeypatch: pytest.MonkeyP
     assert node_facts() == {}
 
 
-RANKS = {
-    0: RankHost.of_words(["n3", "node3.example", "10.0.0.3"]),
-    1: RankHost.of_words(["n3", "node3.example", "10.0.0.3"]),
-    2: RankHost.of_words(["n2", "node2.example", "10.0.0.2"]),
-    3: RankHost.of_words(["n2", "node2.example", "10.0.0.2"]),
-}
+NODES = [RankHost.of_words([f"n{number}", f"node{number}.example", f"10.0.0.{number}"]) for number in (3, 2)]
+RANKS = {rank: NODES[rank // 2] for rank in range(4)}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +134,7 @@ def test_proxies_of_hydra_start_in_the_order_of_hosts(job: Path) -> None:
     )
 
 
-def test_a_process_with_others_to_end_is_asked_first() -> None:
+def test_a_process_with_others_to_end_is_asked_first_and_killed_if_it_ignores_that() -> None:
     script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     process = LocalHost().start(ProcessSpec(("sh", "-c", script), grace_s=10.0))
     until(lambda: process.read(STDOUT))
@@ -156,10 +143,7 @@ def test_a_process_with_others_to_end_is_asked_first() -> None:
     assert time.monotonic() - began_s < 8
     assert process.read(STDOUT) == b"ready\nasked\n"
     process.close()
-
-
-def test_a_process_that_ignores_it_is_killed() -> None:
-    process = LocalHost().start(ProcessSpec(("sh", "-c", "trap '' TERM; echo ready; exec sleep 60"), grace_s=0.5))
-    until(lambda: process.read(STDOUT))
-    process.close()
-    assert process.poll() == -signal.SIGKILL
+    stubborn = LocalHost().start(ProcessSpec(("sh", "-c", "trap '' TERM; echo ready; exec sleep 60"), grace_s=0.5))
+    until(lambda: stubborn.read(STDOUT))
+    stubborn.close()
+    assert stubborn.poll() == -signal.SIGKILL

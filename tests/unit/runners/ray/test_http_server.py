@@ -53,26 +53,17 @@ def test_it_answers_until_it_is_stopped_and_believes_no_proxy():
         httpx2.get(url)
 
 
-@pytest.fixture
-def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "RayCluster", lambda address: nullcontext())
-
-
-@pytest.mark.usefixtures("_no_cluster")
-def test_a_port_that_is_taken_is_refused():
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Unavailable, match="Address already in use"):
-        serve_application(Application, "127.0.0.1", taken.getsockname()[1], None, lambda: None)
-
-
 def _cannot_be_built() -> Application:
     raise OSError("the disk is full")
 
 
-@pytest.mark.usefixtures("_no_cluster")
-@pytest.mark.parametrize("build", [_cannot_be_built, partial(Application, fails=True)])
-def test_an_application_that_does_not_start_is_refused(build: Callable[[], Application]):
-    with pytest.raises(Unavailable, match="could not start"):
-        serve_application(build, "127.0.0.1", free_port(), None, lambda: None)
+def test_a_port_that_is_taken_and_an_application_that_does_not_start_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_server, "RayCluster", lambda address: nullcontext())
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Unavailable, match="Address already in use"):
+        serve_application(Application, "127.0.0.1", taken.getsockname()[1], None, lambda: None)
+    for build in (_cannot_be_built, partial(Application, fails=True)):
+        with pytest.raises(Unavailable, match="could not start"):
+            serve_application(build, "127.0.0.1", free_port(), None, lambda: None)
 
 
 def test_more_connections_than_it_takes_are_refused(monkeypatch: pytest.MonkeyPatch):
@@ -99,7 +90,6 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.fixture
 def connected(port: int) -> Iterator[Callable[..., list[socket.socket]]]:
-    """Open connections, send the same on each, and close them at the end of the test."""
     with ExitStack() as stack:
 
         def connect(content: bytes, count: int = 1) -> list[socket.socket]:
@@ -114,15 +104,11 @@ def connected(port: int) -> Iterator[Callable[..., list[socket.socket]]]:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the server closes the connection, read to its end."""
-    try:
+    """Read until the server closes the connection; TimeoutError if it does not."""
+    with suppress(ConnectionResetError):
         while connection.recv(2**20):
             continue
-        return True
-    except ConnectionResetError:
-        return True
-    except TimeoutError:
-        return False
+    return True
 
 
 @pytest.mark.parametrize("content", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n12", HEAD + b"\r\n" + HEAD, b"\r\n"])

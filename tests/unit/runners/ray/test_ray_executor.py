@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -48,19 +49,15 @@ def test_conformance(check: Callable[[Factory], None]) -> None:
 
 def test_synthesis_gives_the_same_bytes() -> None:
     topology = parse_topology("torus:3x4")
-    executor = make()
-    try:
+    with closing(make()) as executor:
         on_ray = bfb_allgather(topology, executor)
-    finally:
-        executor.close()
     serial = bfb_allgather(topology, SerialExecutor())
     assert on_ray.id == serial.id
     assert to_parquet(on_ray) == to_parquet(serial)
 
 
 def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(tmp_path: Path) -> None:
-    executor = make()
-    try:
+    with closing(make()) as executor:
         executor.map(sleep_s, [0.0, 0.0])
         threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
@@ -70,30 +67,17 @@ def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(tmp_path:
         assert 0 < begun < 12
         time.sleep(1.5)
         assert len(list(tmp_path.iterdir())) == begun  # what was queued did not start later
-    finally:
-        executor.close()
 
 
 @pytest.mark.slow
 def test_a_task_that_always_kills_its_worker_is_given_up() -> None:
-    executor = make()
-    try:
+    with closing(make()) as executor:
         with pytest.raises(Unavailable, match="must survive its task within 4 attempts"):
             executor.map(always_die, [1])
         assert executor.map(sleep_s, [0.0]) == [0.0]
-    finally:
-        executor.close()
 
 
-def test_shared_arrays_are_read_only() -> None:
-    """Functions must copy what they change; this states what they get."""
-    executor = make()
-    try:
+def test_shared_arrays_are_read_only_and_closing_leaves_a_cluster_that_was_there_before() -> None:
+    with closing(make()) as executor:
         assert executor.map(write_into, [1, 2], np.zeros(10**6)) == [False, False]
-    finally:
-        executor.close()
-
-
-def test_closing_leaves_a_cluster_that_was_there_before() -> None:
-    make().close()
     assert ray.is_initialized()

@@ -60,13 +60,11 @@ class TestOnACluster:
         started.close()
         started.close()
 
-    def test_a_killed_process_has_the_code_of_its_signal(self, place: RayHost) -> None:
+    def test_a_killed_process_has_the_code_of_its_signal_and_bad_jobs_raise(self, place: RayHost) -> None:
         started = place.start(ProcessSpec(("sleep", "100")))
         assert started.poll() is None
         started.kill()
         assert started.poll() == -9
-
-    def test_bad_jobs_raise_what_they_raise_here(self, place: RayHost) -> None:
         with pytest.raises(InvalidInput, match="a/b is not a plain file name"):
             place.start(ProcessSpec(("true",), {}, {"a/b": b""}))
 
@@ -80,15 +78,12 @@ class TestOnACluster:
         assert started.read(STDOUT) == b""
         started.close()
 
-    def test_too_few_nodes_give_no_places(self) -> None:
+    def test_too_few_nodes_give_no_places_nor_does_no_cluster(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = RayHosts(2)
         assert nodes.hosts is None
         nodes.close()
-
-
-def test_without_a_cluster_there_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chorale.runners.ray.hosts.ray.is_initialized", lambda: False)
-    assert RayHosts(1).hosts is None
+        monkeypatch.setattr("chorale.runners.ray.hosts.ray.is_initialized", lambda: False)
+        assert RayHosts(1).hosts is None
 
 
 ANY = ResourceRequest(cpus=0)
@@ -98,20 +93,13 @@ def _gpu_node(address: str, gpus: float) -> dict[str, Any]:
     return {"NodeID": address, "NodeManagerAddress": address, "Resources": {"CPU": 8.0, "GPU": gpus} if gpus else {}}
 
 
-def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
-    alive = [
-        _gpu_node("10.0.0.10", 8.0),
-        _gpu_node("10.0.0.2", 8.0),
-        _gpu_node("10.0.0.1", 0),
-        _gpu_node("10.0.0.3", 4.0),
-    ]
+def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus_and_ordered_by_ranks_or_addresses() -> None:
+    gpus = {"10.0.0.10": 8.0, "10.0.0.2": 8.0, "10.0.0.1": 0, "10.0.0.3": 4.0}
+    alive = [_gpu_node(address, count) for address, count in gpus.items()]
     assert nodes_with_gpus(alive, 16, None, ANY) == [alive[1], alive[0]]
     assert nodes_with_gpus(alive, 12, 4, ANY) == [alive[1], alive[3], alive[0]]
     assert nodes_with_gpus(alive, 4, None, ANY) == [alive[1]]
-
-
-def test_ranks_of_nodes_order_them_before_their_addresses() -> None:
-    """Nodes of one machine have one address; and a job's nodes are ranks in the order of the job."""
+    # Nodes of one machine have one address; and a job's nodes are ranks in the order of the job.
     alive = [_gpu_node("10.0.0.1", 8.0), _gpu_node("10.0.0.2", 8.0), _gpu_node("10.0.0.3", 8.0)]
     alive[2]["Resources"]["chorale_rank_0"] = alive[0]["Resources"]["chorale_rank_1"] = 1.0
     assert nodes_with_gpus(alive, 24, None, ANY) == [alive[2], alive[0], alive[1]]
@@ -158,17 +146,12 @@ def silent_head(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ClusterLost]]:
     watch._handlers.clear()
 
 
-@pytest.mark.usefixtures("silent_head")
-def test_who_asks_is_told_that_the_head_is_silent() -> None:
+def test_who_asks_and_the_handler_are_told_that_the_head_is_silent(silent_head: list[ClusterLost]) -> None:
     cluster = ClusterWatch("10.0.0.1:6379")
+    until(lambda: silent_head)  # whoever waits for Ray does not ask
+    assert "10.0.0.1:6379 has not answered" in str(silent_head[0])
     with pytest.raises(ClusterLost):
         until(cluster.check)
-
-
-def test_who_waits_for_ray_and_does_not_ask_is_told_by_the_handler(silent_head: list[ClusterLost]) -> None:
-    ClusterWatch("10.0.0.1:6379")
-    until(lambda: silent_head)
-    assert "10.0.0.1:6379 has not answered" in str(silent_head[0])
 
 
 def test_a_watch_that_was_closed_tells_nobody(silent_head: list[ClusterLost]) -> None:

@@ -15,41 +15,34 @@ from chorale.runners.simulated.calibration import (
     observations_of,
 )
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.lowering.lower import lower
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Link, Links, Topology
 from tests.conformance.example_programs import ring_allreduce, star_broadcast
 from tests.conformance.runner_kit import measured
+from tests.unit.synth.lowering.programs import lowered, verified
 
 TORUS = parse_topology("torus:2x4")
 
 
-def programs(topology: Topology = TORUS) -> dict[str, Program]:
-    made = {}
-    for method in ("bfb", "ring"):
-        verified = synthesize(method, topology, ALLREDUCE, None, SerialExecutor())
-        for instances in (1, 4):
-            made[f"{method} {instances}"] = lower(verified, LoweringOptions("oneccl-xml", instances=instances))
-    return made
-
-
-def test_terms_of_a_ring_are_its_steps_messages_and_bytes():
+def test_terms_of_a_ring_are_its_steps_messages_and_bytes_and_what_ranks_do_beside_them():
     terms = TimeTerms.of(ring_allreduce(range(8)), parse_topology("ring:8"))
     assert terms == TimeTerms(chain=14, messages=28, chunk_cost=14)
     # The root sends all four messages over the one link it has, one block each.
     assert TimeTerms.of(star_broadcast(5, root=0), parse_topology("mesh:5")).chunk_cost == pytest.approx(4)
+    traffic = traffic_of(verified("ring:5", "allreduce", "ring").schedule)
+    # Each rank sends one message and receives one in each of 8 steps.
+    assert Calibration("link", 3.0, 1.0, 0.5, 1.0, 0.0, 0.0, None, 4).overhead_of_traffic_s(traffic) == 3 + 0.5 * 16
 
 
 def test_alpha_and_bandwidth_of_a_simulated_machine_are_found():
-    made = programs()
+    made = {
+        f"{method} {instances}": lowered("torus:2x4", "allreduce", method=method, instances=instances)
+        for method in ("bfb", "ring")
+        for instances in (1, 4)
+    }
     runner = SimulatedRunner(NetworkModel.of(alpha_us=50, link_gbps="0.4"))
     measurement = measured(runner.submit(RunRequest(TORUS, made, (2**14, 2**20))))
     found = calibrate(observations_of(measurement, made, TORUS), "link")
@@ -95,13 +88,7 @@ def test_bandwidths_of_the_topology_are_scaled():
         found.network_model(TORUS)
 
 
-def test_what_comes_beside_the_flows_is_counted_by_rank():
-    traffic = traffic_of(synthesize("ring", parse_topology("ring:5"), ALLREDUCE, None, SerialExecutor()).schedule)
-    # Each rank sends one message and receives one in each of 8 steps.
-    assert Calibration("link", 3.0, 1.0, 0.5, 1.0, 0.0, 0.0, None, 4).overhead_of_traffic_s(traffic) == 3 + 0.5 * 16
-
-
-def test_a_program_that_was_not_seen_shows_what_the_fit_is_worth():
+def test_a_program_that_was_not_seen_shows_what_the_fit_is_worth_and_times_without_bytes_fit_nothing():
     terms = {"a": TimeTerms(2, 4, 1), "b": TimeTerms(20, 4, 1)}
     seen = [Observation("a", terms["a"], size, 2e-6 + size * 1e-9) for size in (1, 1000, 10**6)]
     assert calibrate(seen, "link").unseen_error is None
@@ -110,17 +97,12 @@ def test_a_program_that_was_not_seen_shows_what_the_fit_is_worth():
     assert both.max_error < 1e-9
     assert both.unseen_error is not None
     assert both.unseen_error > 0.1  # from "a" alone nobody knows what a chain costs
-
-
-def test_times_without_bytes_give_no_bandwidth():
     same = [Observation("a", TimeTerms(3, 3, 1), size, 1e-3) for size in (1, 2, 4)]
     with pytest.raises(CheckFailed, match="measure larger sizes"):
         calibrate([replace(one, time_s=1e-3 / one.chunk_bytes) for one in same], "link")
 
 
-def test_json_reads_back():
-    found = Calibration("link", 0.0, 1e-6, 2e-7, 5e7, 0.01, 0.05, 0.02, 12)
-    assert Calibration.from_json(found.to_json()) == found
+CALIBRATION = Calibration("link", 0.0, 1e-6, 2e-7, 5e7, 0.01, 0.05, 0.02, 12)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +117,9 @@ def test_json_reads_back():
         ({"alpha_s": float("nan")}, "alpha_s of a calibration must be a number"),
     ],
 )
-def test_other_json_is_refused(document, message):
-    good = Calibration("link", 0.0, 1e-6, 2e-7, 5e7, 0.01, 0.05, 0.02, 12).to_json()
+def test_json_reads_back_and_other_is_refused(document, message):
+    good = CALIBRATION.to_json()
+    assert Calibration.from_json(good) == CALIBRATION
     given_document = {**good, **document} if isinstance(document, dict) and "format" not in document else document
     with pytest.raises(InvalidInput, match=message):
         Calibration.from_json(given_document)

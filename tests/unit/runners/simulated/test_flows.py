@@ -29,7 +29,7 @@ def traced(program: Program, spec: str, chunk_bytes: float, loops: int = 1, slic
     return flows.trace(simulate_flows(flows.graph, topology, MODEL, chunk_bytes / (loops * slices)))
 
 
-def test_messages_of_a_ring_follow_one_another():
+def test_messages_of_a_ring_follow_one_another_and_sums_are_told_from_copies():
     trace = traced(ring_allgather(4, in_place=True), "ring:4", 1000)
     assert len(trace) == 4 * 3
     own = trace.src == 1
@@ -39,9 +39,6 @@ def test_messages_of_a_ring_follow_one_another():
     assert trace.left_s[own] == pytest.approx([3e-6, 7e-6, 11e-6])
     assert trace.arrived_s[own] == pytest.approx([4e-6, 8e-6, 12e-6])
     assert trace.end_s == pytest.approx(12e-6)
-
-
-def test_sums_are_told_from_copies():
     trace = traced(ring_allreduce(range(4)), "ring:4", 1000)
     assert trace.adds.tolist() == [True] * 12 + [False] * 12
     assert np.all(np.diff(trace.start_s) >= 0)
@@ -57,12 +54,9 @@ def test_every_message_is_there_with_what_it_carries(method, loops, slices):
         own = (trace.src == connection.src) & (trace.dst == connection.dst) & (trace.channel == connection.channel)
         assert own.sum() == len(sent[connection]) * loops * slices
         assert trace.chunks[own].sum() == pytest.approx(sum(sent[connection]))
-        senders = [
-            number
-            for number, block in enumerate(program.ranks[connection.src].blocks)
-            if (block.send_peer, block.channel) == (connection.dst, connection.channel)
-        ]
-        assert np.unique(trace.block[own]).tolist() == senders
+        blocks = program.ranks[connection.src].blocks
+        senders = [(block.send_peer, block.channel) == (connection.dst, connection.channel) for block in blocks]
+        assert np.unique(trace.block[own]).tolist() == np.flatnonzero(senders).tolist()
         links = [trace.routes.path(route).tolist() for route in np.unique(trace.route[own]).tolist()]
         assert len(links) == 1
     assert np.all(trace.start_s < trace.left_s)
@@ -91,7 +85,7 @@ def test_every_put_becomes_a_message_and_all_of_it_happens(plan):
         assert own.sum() == (len(operation.targets) if operation.action is Action.PUT else 0)
 
 
-def test_a_hop_waits_for_the_one_before():
+def test_a_hop_waits_for_the_one_before_and_parallel_links_carry_a_channel_each():
     """Around a ring of four, three messages follow one another: each 1 us, 8 chunks of 1000 bytes at 1 GB/s, 1 us."""
     plan = parse_plan(made("uniring:1,4", "allgather", method="ring", in_place=False).encode())
     topology = parse_topology("uniring:1,4")
@@ -101,9 +95,6 @@ def test_a_hop_waits_for_the_one_before():
     trace = flows.trace(times)
     assert trace.end_s == pytest.approx(3 * 10e-6)
     assert sorted(set(np.round(trace.start_s * 1e6).astype(int).tolist())) == [0, 10, 20]
-
-
-def test_parallel_links_carry_a_channel_each():
     plan = parse_plan(made("biring:4,3", "allgather").encode())
     loads = program_loads(plan, parse_topology("biring:4,3"))
     assert len(loads) == 12

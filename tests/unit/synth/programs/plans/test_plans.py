@@ -23,7 +23,7 @@ from chorale.synth.targets.lift import read_checked
 from chorale.synth.targets.mscclpp_text import LIMITS, parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from tests.conformance.plan_cases import CASES, Json, document_of, ops_of
+from tests.conformance.plan_cases import CASES, Json, document_of, ops_of, plan_case
 from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
 from tests.unit.synth.programs.plans.examples import SMALL, made
@@ -201,7 +201,7 @@ def rules_of(document: Json) -> set[str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_right_plans_are_right_and_written_again(name):
-    plan = parse_plan(json.dumps(document_of(name)).encode())
+    plan = plan_case(name)
     assert [violation.message for violation in check_program(plan)] == []
     assert parse_plan(plan_text(plan).encode()) == plan
     assert not fails(document_of(name))
