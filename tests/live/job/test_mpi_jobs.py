@@ -156,8 +156,8 @@ def test_mpi4py_is_served_too(table: Path, tmp_path: Path) -> None:
 def test_what_strict_refuses_and_a_rank_that_stalls_are_errors_that_say_so(
     program: Path, tmp_path: Path, table: Path
 ) -> None:
-    table = write_table(tmp_path / "table", ("allreduce",), min_bytes=64)
-    done = run_job((program, "1024", "1"), {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1"})
+    narrow = write_table(tmp_path / "table", ("allreduce",), min_bytes=64)
+    done = run_job((program, "1024", "1"), {"CHORALE_TABLE": str(narrow), "CHORALE_STRICT": "1"})
     assert done.returncode != 0
     assert "allreduce of 4 bytes: CHORALE_STRICT refuses it: size not in the table" in done.stderr
     assert "Chorale: allreduce: CHORALE_STRICT refuses it" in done.stderr  # as the text of an error class of its own

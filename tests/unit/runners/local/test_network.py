@@ -106,7 +106,6 @@ def test_an_idle_link_saves_no_time_up_and_a_new_pace_holds_from_the_next_frame(
     for _ in range(3):
         time.sleep(0.1)
         assert _seconds(sender, receiver, 50_000) >= 0.05
-    sender, receiver = network.join(0, 1)
     network.command("link 0 3000")
     assert _seconds(sender, receiver, 30_000) >= 0.09
 
@@ -174,7 +173,7 @@ def test_who_leaves_is_noticed_when_all_that_it_sent_has_come_and_who_started_it
     assert _receive(receiver, 100_001) == _message(100_000)
     receiver.close()
     assert network.process.poll() is None
-    network.join(0, 1)
+    network.join(0, 1, channel=1)
     network.control.close()
     assert network.process.wait(5.0) == 0
 
