@@ -15,8 +15,7 @@ from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.spec import parse_topology
-from tests.conformance.plan_cases import CASES
-from tests.conformance.plan_cases import plan_case as case
+from tests.conformance.plan_cases import CASES, plan_case as case
 
 PAIR = parse_topology("complete:2")
 SIZES = (4096, 100_000)  # the second is no multiple of anything
