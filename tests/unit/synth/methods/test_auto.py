@@ -1,7 +1,6 @@
 """The method auto keeps the schedule of lowest proven cost, or least predicted time at a size, and says who made it."""
 
 import random
-from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -35,11 +34,13 @@ def remade(method, make):
     return other
 
 
-def limited(spec: str, **limits: int):
-    """Return what auto makes of an allgather where it has other limits."""
-    named = {name: method for name, method in METHODS.items() if name != "auto"}
-    method = Auto(named, **limits)
-    return method.schedule(parse_topology(spec), parse_collective("allgather"), Options(), SerialExecutor(), None)
+OTHERS = {name: method for name, method in METHODS.items() if name != "auto"}
+
+
+def limited(spec: str, collective: str = "allgather", named=OTHERS, **limits: int):
+    """Return what auto makes where it has other methods or limits."""
+    wanted = parse_collective(collective)
+    return Auto(named, **limits).schedule(parse_topology(spec), wanted, Options(), SerialExecutor(), None)
 
 
 def test_an_all_to_all_comes_with_prices_that_prove_more_than_cuts():
@@ -55,13 +56,10 @@ def test_an_all_to_all_comes_with_prices_that_prove_more_than_cuts():
 
 def test_the_only_method_is_tried_once_and_says_itself_what_is_wrong():
     calls = []
-    only = remade(METHODS["alltoall"], calls.append)
-    named = {name: method for name, method in METHODS.items() if name != "auto"} | {"alltoall": only}
-    ring, alltoall = parse_topology("ring:4"), parse_collective("alltoall")
-    Auto(named).schedule(ring, alltoall, Options(), SerialExecutor(), None)
+    limited("ring:4", "alltoall", OTHERS | {"alltoall": remade(METHODS["alltoall"], calls.append)})
     assert len(calls) == 1
     with pytest.raises(InvalidInput, match="chunks per shard must be 1 to"):
-        synthesized("auto", ring, alltoall, chunks=10**9)
+        synthesized("auto", "ring:4", "alltoall", chunks=10**9)
 
 
 def damaged_bound(**changes):
@@ -85,18 +83,17 @@ def test_a_certificate_that_proves_less_than_it_says_is_refused(changes):
         check_certificate(network, collective, bound.to_json(network))
 
 
-def test_large_networks_stop_at_the_lower_bound():
+def test_large_networks_stop_at_the_lower_bound_and_very_large_ones_take_the_first_method(monkeypatch):
     schedule = limited("torus:4x4", max_ranks_all_methods=8)
     assert schedule.method == "bfb"
     bound = lower_bound(parse_topology("torus:4x4"), parse_collective("allgather")).value
     assert verify(schedule).cost.time_per_byte == bound
+    monkeypatch.setattr(auto, "cost_if_sound", None)
+    assert limited("torus:4x4", max_ranks_second_method=8).method == "bfb"
 
 
-def test_options_leave_the_methods_that_obey_them():
+def test_options_leave_the_methods_that_obey_them_and_none_is_refused():
     assert synthesized("auto", "torus:3x3", k=1).schedule.method in ("forest", "blink")
-
-
-def test_nothing_that_suits_is_refused():
     with pytest.raises(InvalidInput, match="no method fits this network, collective and options"):
         synthesized("auto", "ring:4", "allreduce", k=1, chunks=2)
 
@@ -109,21 +106,13 @@ def test_the_form_is_that_of_the_method_that_wins():
     assert form_of("auto", parse_topology("torus:4x4")) == "columns"
 
 
-def test_very_large_networks_take_the_first_method(monkeypatch):
-    monkeypatch.setattr(auto, "cost_if_sound", None)
-    assert limited("torus:4x4", max_ranks_second_method=8).method == "bfb"
-
-
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
 def test_trees_come_first_where_breadth_first_broadcast_misses_the_optimum(collective):
     """On meshes the nodes that need most differ from step to step; nobody makes the slower schedule to see that."""
-    named = {name: method for name, method in METHODS.items() if name in ("bfb", "forest")}
-    named["bfb"] = remade(named["bfb"], None)
+    named = {"bfb": remade(METHODS["bfb"], None), "forest": METHODS["forest"]}
     # What an allreduce could reach at best is not known exactly, so that beyond the largest limit only it ends there.
     limits = {"max_ranks_all_methods": 8, "max_ranks_second_method": 8 if collective == "allreduce" else 1024}
-    mesh, target = parse_topology("mesh:6x6"), parse_collective(collective)
-    made = Auto(named, **limits).schedule(mesh, target, Options(), SerialExecutor(), None)
-    assert made.method == "forest"
+    assert limited("mesh:6x6", collective, named, **limits).method == "forest"
 
 
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter"])
@@ -202,16 +191,9 @@ def behind(topology: Topology, collective: Collective) -> list[float]:
     return [chosen / min(column) - 1 for chosen, *column in zip(at_each_size("auto"), *rows, strict=True)]
 
 
-def check(seed: int, collectives: Sequence[str]) -> None:
-    topology = drawn(seed)
-    for name in collectives:
-        found = behind(topology, parse_collective(name))
-        assert max(found) <= 0.01, (seed, topology.spec, name, found)
-
-
 @pytest.mark.parametrize("seed", [1, 2, 4, 6, 8])
 def test_no_single_method_is_faster(seed: int) -> None:
-    check(seed, [COLLECTIVES[seed % 4]])
+    assert max(behind(drawn(seed), parse_collective(COLLECTIVES[seed % 4]))) <= 0.01
 
 
 def test_links_of_unit_capacity_need_a_rate() -> None:

@@ -23,7 +23,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.methods.forest import allreduce_pairs as pairs_module, packing
-from chorale.synth.methods.forest.allreduce_pairs import IntegralPairs, faster_pairs, integral_pairs, pair_schedule
+from chorale.synth.methods.forest.allreduce_pairs import faster_pairs, integral_pairs, pair_schedule
 from chorale.synth.methods.forest.network import ForestNetwork, Trees, narrow_cuts, tree_heights
 from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, hypercube_trees, layered_trees, pack_trees
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
@@ -32,7 +32,6 @@ from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Link, Links, Topology
 from chorale.synth.topology.translations import Transversal
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.forest_networks import (
     boxes,
@@ -45,16 +44,13 @@ from tests.forest_networks import (
     tight_network,
     torus,
 )
+from tests.links import both, network
 from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
 from tests.reference.cuts import Arc, violated_sink_sides
 from tests.reference.packed_trees import faults_of, height_of
 
-STAR = Topology("star", tuple("0123"), 4, Links.build(Link(*ends) for n in (1, 2, 3) for ends in ((0, n), (n, 0))))
-
-
-def scheduled(topology: Topology, whole: IntegralPairs) -> VerifiedSchedule:
-    return verify(pair_schedule(topology, whole, Options(), {}, {}))
+STAR = network(4, 0, both((0, 1, 1), (0, 2, 1), (0, 3, 1)))
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
@@ -136,25 +132,21 @@ def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
     whole = integral_pairs(topology, split, most_pairs=600)
     assert whole.roots.sum() == 600 // 31 * 31
     assert 1 <= whole.time_per_byte * split.rate < Fraction(11, 10)
-    assert scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte
+    assert verify(pair_schedule(topology, whole, Options(), {}, {})).cost.time_per_byte <= whole.time_per_byte
 
 
 @pytest.mark.parametrize("k", [0, pairs_module.MAX_PAIRS])
-def test_senseless_numbers_of_trees_are_refused(k: int) -> None:
+def test_senseless_numbers_of_trees_and_more_than_a_cut_carries_are_refused(k: int) -> None:
     with pytest.raises(InvalidInput, match="at least one tree per root, and at most"):
         integral_pairs(STAR, tree_pairs(STAR).split, k)
-
-
-def test_more_trees_than_a_cut_carries_are_found_out() -> None:
     whole = integral_pairs(STAR, tree_pairs(STAR).split)
     with pytest.raises(CheckFailed, match="more trees start in a set of nodes than can leave it"):
         pair_schedule(STAR, replace(whole, roots=2 * whole.roots), Options(), {}, {})
 
 
 def carries(network: ForestNetwork) -> bool:
-    arcs = zip(network.src.tolist(), network.dst.tolist(), network.capacity.tolist(), strict=True)
-    sinks = range(network.compute_count)
-    return next(violated_sink_sides(network.nodes, list(arcs), network.supply.tolist(), sinks), None) is None
+    arcs = list(zip(network.src.tolist(), network.dst.tolist(), network.capacity.tolist(), strict=True))
+    return not any(violated_sink_sides(network.nodes, arcs, network.supply.tolist(), range(network.compute_count)))
 
 
 def assert_paths_are_real(split: SplitNetwork) -> None:
@@ -262,14 +254,6 @@ def test_any_network_is_packed_or_refused(random: Random, nodes: int, rollbacks:
     _assert_packed_or_refused(*network, rollbacks, random.randrange(9))
 
 
-def test_boxes_are_crossed_in_two_hops() -> None:
-    network = boxes(8, 4, 12, 1)
-    trees = pack_trees(network)
-    assert faults_of(network, trees) == []
-    assert (len(trees), height_of(network, trees)) == (32, 2)
-    assert trees.root.tolist() == list(range(32))
-
-
 def test_a_box_is_not_entered_over_scarce_arcs_twice() -> None:
     # Three arcs lead from every node into every other box, as thin as the rails are; one tree needs only one.
     count, ranks = 6, 4
@@ -286,11 +270,17 @@ def test_a_box_is_not_entered_over_scarce_arcs_twice() -> None:
         assert crossing[row[row >= 0]].sum() == count - 1
 
 
-def test_heavy_trees_are_not_split_into_units() -> None:
-    network = network_of(3, [(a, b, 10**9) for a in range(3) for b in range(3)], [10**9] * 3)
-    trees = pack_trees(network)
-    assert faults_of(network, trees) == []
-    assert len(trees) <= 9
+@pytest.mark.parametrize(
+    ("arcs", "most_trees", "height"),
+    [
+        (boxes(8, 4, 12, 1), 32, 2),  # boxes are crossed in two hops
+        (network_of(3, [(a, b, 10**9) for a in range(3) for b in range(3)], [10**9] * 3), 9, 2),  # nor split into units
+    ],
+)
+def test_trees_are_low_and_few(arcs: ForestNetwork, most_trees: int, height: int) -> None:
+    trees = pack_trees(arcs)
+    assert faults_of(arcs, trees) == []
+    assert (len(trees) <= most_trees, height_of(arcs, trees) <= height) == (True, True)
 
 
 def test_no_supply_needs_no_trees_and_switches_and_huge_amounts_are_refused() -> None:

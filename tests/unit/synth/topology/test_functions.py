@@ -424,10 +424,6 @@ def test_absurd_sizes_are_refused_without_memory(spec: str) -> None:
     assert memory_bytes < 2**20
 
 
-def able_ids(topology):
-    return {topology.node_ids[node] for node in topology.abilities}
-
-
 @pytest.mark.parametrize(
     ("spec", "able"),
     [
@@ -446,21 +442,19 @@ def able_ids(topology):
     ],
 )
 def test_who_is_able(spec, able):
-    assert able_ids(parse_topology(spec)) == able
+    topology = parse_topology(spec)
+    assert {topology.node_ids[node] for node in topology.abilities} == able
 
 
-def test_families_state_line_rates():
+def test_families_and_options_of_able_state_rates():
     rates = {spec: parse_topology(spec).links.bandwidths for spec in ("h200:2", "b200:2", "nvl72:2", "mi355x:2")}
     assert rates["h200:2"] == (50, 450)
     assert rates["b200:2"] == rates["nvl72:2"] == (50, 900)
     assert rates["mi355x:2"] == (50, Fraction(384, 5))
     rack = parse_topology("nvl72:2")
     assert (rack.compute_count, rack.switch_count) == (144, 2 + 144 + 72)
-
-
-def test_options_of_able():
-    topology = parse_topology("able(h100:1;switch=nvswitch;reduce-bandwidth=309.5)")
-    assert topology.abilities[8] == SwitchAbility(True, True, Fraction(619, 2))
+    able = parse_topology("able(h100:1;switch=nvswitch;reduce-bandwidth=309.5)")
+    assert able.abilities[8] == SwitchAbility(True, True, Fraction(619, 2))
     assert not parse_topology("able(fattree:4;multicast=no)").abilities[16].multicast
 
 
