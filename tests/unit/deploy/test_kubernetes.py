@@ -55,8 +55,14 @@ def check_kubernetes(document: dict[str, Any]) -> None:
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 
-def test_every_manifest_is_checked():
+def test_every_manifest_is_checked_and_groups_with_gpus_are_asked_for_by_their_fabric():
     assert {path.stem for path in FOLDER.glob("*")} == {*RAY, "storage", "mlflow", "service"}
+    groups = cluster_of(ray_document("ray-cluster"))["workerGroupSpecs"]
+    containers = [group["template"]["spec"]["containers"][0] for group in groups]
+    gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in containers]
+    assert sorted(zip((group["groupName"] for group in groups), gpus, strict=True)) == [("cpu", None), ("gpu", "8")]
+    group = groups[gpus.index("8")]
+    assert group["resources"] == {f"fabric-{group['labels']['fabric']}": "1"}
 
 
 @pytest.mark.parametrize("name", ["storage", "mlflow", "service", *RAY])
@@ -101,15 +107,6 @@ def test_every_container_is_held_to_what_it_asks_for_and_has_no_rights_and_the_r
             assert container["resources"]["requests"] == container["resources"]["limits"]
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert not container["securityContext"]["allowPrivilegeEscalation"]
-
-
-def test_groups_with_gpus_are_asked_for_by_their_fabric():
-    groups = cluster_of(ray_document("ray-cluster"))["workerGroupSpecs"]
-    containers = [group["template"]["spec"]["containers"][0] for group in groups]
-    gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in containers]
-    assert sorted(zip((group["groupName"] for group in groups), gpus, strict=True)) == [("cpu", None), ("gpu", "8")]
-    group = groups[gpus.index("8")]
-    assert group["resources"] == {f"fabric-{group['labels']['fabric']}": "1"}
 
 
 def test_the_service_has_its_tokens_and_its_port_and_mlflow_is_where_clusters_look_for_it():

@@ -124,7 +124,7 @@ def test_the_error_is_never_more_than_half_the_shortest_delay(skew_s: float, ste
     assert found.error_s <= min(sample.delay_s for sample in samples) / 2 + ROUNDING_S
 
 
-def test_quick_ways_in_different_samples_bound_it_from_both_sides() -> None:
+def test_quick_ways_bound_it_from_both_sides_and_a_clock_that_was_set_or_not_asked_has_no_offset() -> None:
     there_quick = Step(0.0, 0.001, 0.030)
     back_quick = Step(0.0, 0.030, 0.001)
     samples = _samples(3.0, 0.0, [there_quick, back_quick])
@@ -132,9 +132,6 @@ def test_quick_ways_in_different_samples_bound_it_from_both_sides() -> None:
     assert found.offset_s == pytest.approx(3.0, abs=1e-4)
     assert found.error_s == pytest.approx(0.001, abs=1e-4)
     assert clock_offset(samples[:1]).error_s == pytest.approx(0.0155, abs=1e-4)
-
-
-def test_a_clock_that_was_set_meanwhile_and_one_without_samples_have_no_offset() -> None:
     before = _samples(3.0, 0.0, [Step(0.0, 0.001, 0.001)] * 3)
     after = _samples(3.5, 0.0, [Step(1.0, 0.001, 0.001)])
     with pytest.raises(CheckFailed, match="two clocks must keep within 500 us per second"):

@@ -93,7 +93,7 @@ def _gpu_node(address: str, gpus: float) -> dict[str, Any]:
     return {"NodeID": address, "NodeManagerAddress": address, "Resources": {"CPU": 8.0, "GPU": gpus} if gpus else {}}
 
 
-def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus_and_ordered_by_ranks_or_addresses() -> None:
+def test_nodes_of_a_ray_cluster_are_chosen_by_gpus_labels_and_resources_and_ordered_by_ranks() -> None:
     gpus = {"10.0.0.10": 8.0, "10.0.0.2": 8.0, "10.0.0.1": 0, "10.0.0.3": 4.0}
     alive = [_gpu_node(address, count) for address, count in gpus.items()]
     assert nodes_with_gpus(alive, 16, None, ANY) == [alive[1], alive[0]]
@@ -103,9 +103,6 @@ def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus_and_ordered_by_ranks_or
     alive = [_gpu_node("10.0.0.1", 8.0), _gpu_node("10.0.0.2", 8.0), _gpu_node("10.0.0.3", 8.0)]
     alive[2]["Resources"]["chorale_rank_0"] = alive[0]["Resources"]["chorale_rank_1"] = 1.0
     assert nodes_with_gpus(alive, 24, None, ANY) == [alive[2], alive[0], alive[1]]
-
-
-def test_nodes_of_a_ray_cluster_are_chosen_by_their_labels_and_resources() -> None:
     alive = [_gpu_node("10.0.0.1", 8.0), {**_gpu_node("10.0.0.2", 8.0), "Labels": {"rail": "a"}}]
     alive.append({**alive[1], "NodeID": "with fabric", "Resources": {"GPU": 8.0, "fabric": 1.0}})
     assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "a"})) == [alive[1]]
