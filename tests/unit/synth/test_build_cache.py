@@ -30,6 +30,9 @@ def test_lowering_in_other_ways_synthesizes_once():
     ):
         builder.build(replace(REQUEST, source=source))
     assert builder.synthesized == 4
+    failure = builder.build(replace(REQUEST, source=replace(SOURCE, options=Options(k=1))))
+    assert isinstance(failure, BuildFailure)
+    assert failure.kind == BuildFailureKind.INVALID
 
 
 def test_what_was_not_used_for_longest_is_forgotten():
@@ -38,12 +41,6 @@ def test_what_was_not_used_for_longest_is_forgotten():
     for request in (REQUEST, REQUEST, ring, REQUEST):
         assert isinstance(builder.build(request), BuildResult)
     assert builder.synthesized == 3
-
-
-def test_what_goes_wrong_is_a_failure():
-    failure = CachingBuilder().build(replace(REQUEST, source=replace(SOURCE, options=Options(k=1))))
-    assert isinstance(failure, BuildFailure)
-    assert failure.kind == BuildFailureKind.INVALID
 
 
 def test_requests_have_content_ids():

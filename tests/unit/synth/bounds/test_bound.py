@@ -116,12 +116,6 @@ def test_amounts_beyond_64_bits_are_refused() -> None:
         fixed_k_optimum(topology, ALLGATHER, 2**40)
 
 
-def test_a_rank_that_nothing_reaches_is_named() -> None:
-    topology = network(3, 0, [(0, 1, 1), (1, 0, 1), (2, 0, 1)])
-    with pytest.raises(InvalidInput, match="no link leads to 2"):
-        optimum(topology, ALLGATHER)
-
-
 @pytest.mark.parametrize(
     ("collective", "k", "message"),
     [
@@ -133,6 +127,10 @@ def test_a_rank_that_nothing_reaches_is_named() -> None:
 def test_what_has_no_optimum_is_refused(collective: Collective, k: int, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         fixed_k_optimum(parse_topology("ring:4"), collective, k)
+    with pytest.raises(InvalidInput, match="no link leads to 2"):
+        optimum(network(3, 0, [(0, 1, 1), (1, 0, 1), (2, 0, 1)]), ALLGATHER)
+    with pytest.raises(InvalidInput, match="at most 256 ranks"):
+        tree_pairs(parse_topology("ring:257"))
 
 
 def test_splits_hold_and_certificates_prove() -> None:
@@ -174,11 +172,6 @@ def test_tampered_certificates_of_pairs_are_noticed(change: dict[str, Any]) -> N
     check_pair_certificate(topology, certificate)
     with pytest.raises(CheckFailed, match="the certificate does not prove its bound"):
         check_pair_certificate(topology, {**certificate, **change})
-
-
-def test_large_fabrics_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="at most 256 ranks"):
-        tree_pairs(parse_topology("ring:257"))
 
 
 @st.composite
@@ -294,13 +287,6 @@ def test_a_bound_for_some_k_does_not_hold_for_others(k: object) -> None:
         check_certificate(topology, ALLREDUCE, certificate)
 
 
-def test_groups_with_a_rank_in_common_prove_nothing() -> None:
-    topology, collective, certificate = _certificates()[2]
-    parts = certificate["parts"]
-    with pytest.raises(CheckFailed, match="ranks in common"):
-        check_certificate(topology, collective, {**certificate, "parts": [*parts, parts[0]]})
-
-
 @given(st.integers(2, 6).flatmap(lambda nodes: st.lists(st.integers(0, 9), min_size=nodes**2, max_size=nodes**2)))
 def test_the_cheapest_tree_is_that_of_networkx(costs: list[int]) -> None:
     cost = np.array(costs).reshape(isqrt(len(costs)), -1)
@@ -310,7 +296,11 @@ def test_the_cheapest_tree_is_that_of_networkx(costs: list[int]) -> None:
     assert least_tree(cost, 0) == nx.minimum_spanning_arborescence(graph).size(weight="weight")
 
 
-def test_a_cut_around_the_root_says_nothing_about_a_broadcast() -> None:
+def test_a_cut_around_the_root_says_nothing_about_a_broadcast_nor_groups_with_a_rank_in_common() -> None:
+    topology, collective, certificate = _certificates()[2]
+    parts = certificate["parts"]
+    with pytest.raises(CheckFailed, match="ranks in common"):
+        check_certificate(topology, collective, {**certificate, "parts": [*parts, parts[0]]})
     topology = parse_topology("ring:4")
     certificate = {"kind": "into", "nodes": ["0"], "time_per_byte": "1/2"}
     assert check_certificate(topology, parse_collective("broadcast", 2), certificate) == Fraction(1, 2)
@@ -369,12 +359,6 @@ def test_golden_rates(spec, alone, in_network):
         assert check_certificate(topology, ALLREDUCE, bound.to_json(topology)) == bound.value
 
 
-def test_a_single_ability_of_a_switch_gains_nothing():
-    for ability in ("multicast=no", "reduce=no"):
-        topology = parse_topology(f"able(switch:8,450;{ability})")
-        assert in_network_bound(topology, ALLREDUCE).value == lower_bound(topology, ALLREDUCE).value
-
-
 @pytest.mark.parametrize(("sums", "rate"), [("100", "300"), ("450", "450"), ("1", "1803/7")])
 def test_adding_at_a_limited_rate(sums, rate):
     """s + (c - s) N / (2 (N - 1)), for N = 8 at c = 450."""
@@ -385,9 +369,15 @@ def test_adding_at_a_limited_rate(sums, rate):
     check_certificate(topology, ALLREDUCE, bound.to_json(topology))
 
 
-@pytest.mark.parametrize("name", ["allgather", "reduce", "alltoall"])
-def test_cuts_bound_the_other_collectives_whatever_switches_do(name):
-    topology, collective = parse_topology("h100:2"), parse_collective(name)
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        *(("h100:2", name) for name in ("allgather", "reduce", "alltoall")),
+        *((f"able(switch:8,450;{ability}=no)", "allreduce") for ability in ("multicast", "reduce")),
+    ],
+)
+def test_cuts_bound_the_other_collectives_and_a_single_ability_gains_nothing(spec, name):
+    topology, collective = parse_topology(spec), parse_collective(name)
     assert in_network_bound(topology, collective).value == lower_bound(topology, collective).value
 
 
