@@ -161,13 +161,13 @@ def test_programs_name_the_switches_that_can_act():
     assert rules == {"switches"}
     copies_only = judge(reading, parse_topology("able(switch:4,1;reduce=no)")).violations
     assert [each.message for each in copies_only if each.rule == "switches"] == ["rank 4: switch:0 adds, but cannot"]
-    for wrong in ("", "4 x", "0 1 2 3 4"):
-        text = built.text.replace('switches="4"', f'switches="{wrong}"')
-        if wrong:
-            with pytest.raises(InvalidInput, match="switches of"):
-                lift_with_findings(text.encode())
-        else:
-            assert judge(lift_with_findings(text.encode()), parse_topology(STAR)).violations[0].rule == "ranks"
+    none, *wrong = (
+        built.text.replace('switches="4"', f'switches="{each}"').encode() for each in ("", "4 x", "0 1 2 3 4")
+    )
+    assert judge(lift_with_findings(none), parse_topology(STAR)).violations[0].rule == "ranks"
+    for text in wrong:
+        with pytest.raises(InvalidInput, match="switches of"):
+            lift_with_findings(text)
 
 
 AMOUNTS = [[1, 3, 0, 7], [2, 0, 4, 1], [0, 3, 0, 0], [9, 0, 5, 0]]

@@ -157,9 +157,12 @@ def test_bounds_hold_whatever_the_solver_says(topology, seed):
     assert bounds.lower > 0
 
 
-def test_small_problems_go_to_the_solver_and_large_ones_do_not():
+def test_small_problems_go_to_the_solver_and_large_ones_do_not(monkeypatch):
     assert alltoall_rate(parse_topology("mesh:3x4")).method == "lp"
     assert alltoall_rate(parse_topology("genkautz:3,500"), gap=Fraction(1, 10)).method == "prices"
+    monkeypatch.setattr(alltoall, "MAX_FLOWS", 100)
+    with pytest.raises(InvalidInput, match="a method that stores flows"):
+        alltoall_rate(parse_topology("genkautz:4,24"), method="lp")
 
 
 def test_symmetries_that_are_searched_change_no_bound(monkeypatch):
@@ -276,12 +279,6 @@ def test_few_paths_are_mixed_until_the_gap_is_reached(spec):
     assert priced.gap <= Fraction(1, 200)
     assert priced.lower <= exact.upper
     assert exact.lower <= priced.upper
-
-
-def test_too_many_flows_are_refused_by_methods_that_store_them(monkeypatch):
-    monkeypatch.setattr(alltoall, "MAX_FLOWS", 100)
-    with pytest.raises(InvalidInput, match="a method that stores flows"):
-        alltoall_rate(parse_topology("genkautz:4,24"), method="lp")
 
 
 @given(

@@ -125,18 +125,14 @@ def test_a_ring_adds_each_chunk_along_the_ring_from_another_rank():
     }  # fmt: skip
 
 
-def test_halving_and_doubling_adds_all_elements_in_one_order():
+def test_halving_and_doubling_adds_all_elements_in_one_order_and_latency_optimal_swing_does_not():
+    order = order_of_additions(made("ring:8", "swing-latency"))
+    assert (order.same_on_all_ranks, order.independent_of_position) == (False, False)
     order = order_of_additions(made("hypercube:2", "rabenseifner"))
     assert order.independent_of_position
     assert order.same_on_all_ranks
     texts = {canonical(text_of(order, expression)) for result in order.results.values() for expression in result}
     assert texts in ({"((0+1)+(2+3))"}, {"((0+2)+(1+3))"})
-
-
-def test_ranks_of_latency_optimal_swing_get_results_of_different_orders():
-    order = order_of_additions(made("ring:8", "swing-latency"))
-    assert not order.same_on_all_ranks
-    assert not order.independent_of_position
 
 
 def test_placement_channels_and_protocol_do_not_change_the_digest():

@@ -149,12 +149,6 @@ def test_one_message_takes_its_slowest_link_and_all_latencies():
     assert arrivals([Flow(Fraction(12), (0, 1))], path_network(4, 2), model) == [2 + 6 + 8]
 
 
-def test_messages_without_bytes_take_only_latency():
-    model = NetworkModel.of(hop_us=1e6, link_gbps="8e-9")
-    flows = [Flow(Fraction(0), (0,)), Flow(Fraction(0), (1,), after_arrival=(0,))]
-    assert arrivals(flows, path_network(1, 1), model) == [1, 2]
-
-
 def test_what_waits_for_itself_never_happens():
     flows = [Flow(Fraction(1), (0,)), Flow(Fraction(1), (0,), after_arrival=(1,))]
     times = simulate_flows(graph_of(flows), path_network(1), BYTE_A_SECOND, 1.0)
@@ -183,7 +177,7 @@ def problems(draw: st.DrawFn) -> tuple[Topology, list[Flow]]:
             node = int(topology.links.dst[walk[-1]])
         earlier = st.lists(st.sampled_from(range(index)), max_size=2, unique=True) if index else st.just([])
         waits = tuple(draw(earlier)), tuple(draw(earlier))
-        flows.append(Flow(Fraction(draw(st.integers(1, 12))), tuple(walk), Fraction(len(walk), 4), *waits))
+        flows.append(Flow(Fraction(draw(st.integers(0, 12))), tuple(walk), Fraction(len(walk), 4), *waits))
     return topology, flows
 
 
