@@ -22,7 +22,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MetricPoint, MlflowStore, RunState, load_mlflow
 from chorale.tuner.trials import records
-from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.store import Store, uninterrupted
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 NOTICE_S = 10.0
@@ -108,7 +108,8 @@ class Tracker:
         This imports MLflow, which takes a second. Other methods call this one if it has not been called.
         """
         if self._opening is None:
-            load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
+            with uninterrupted():  # half an import cannot be repeated at the end of an interrupted launch
+                load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
             self._opening = self._thread.submit(self._guarded, self._open)
         return self._opening
 

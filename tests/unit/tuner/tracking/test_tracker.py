@@ -1,5 +1,6 @@
 """What MLflow is told and asked: the tracker with a store that fails, the registry, new databases, addresses."""
 
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -126,6 +127,16 @@ def test_the_opening_can_be_waited_for(home, store, monkeypatch):
     events.append("waited")
     tracker.finish([], None, "FINISHED", 60.0)
     assert events == ["opened", "waited"]
+
+
+def test_an_interrupt_waits_until_mlflow_is_imported(home, store, monkeypatch):
+    imported = []
+    monkeypatch.setattr(
+        "chorale.tuner.tracking.tracker.load_mlflow", lambda: (signal.raise_signal(signal.SIGINT), imported.append(1))
+    )
+    with pytest.raises(KeyboardInterrupt):
+        Tracker(home, small_campaign(), load_topology("ring:4"), store).start()
+    assert imported
 
 
 def test_the_same_program_from_another_kind_of_runner_is_another_version():
