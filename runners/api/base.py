@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
+from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
@@ -130,7 +131,7 @@ class RunRequest:
     sizes_bytes: sizes of the whole vector, as nccl-tests counts them. A size that the chunks of all programs do not
                  divide is rounded up (see `chorale.runners.api.units`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones
-    timeout_s:   time limit of the whole request
+    timeout_s:   time limit of the whole request, at most 10^6 s
     dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
     seed:        determines the order of the programs and the data
     library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured interleaved with
@@ -152,6 +153,10 @@ class RunRequest:
     settings: Mapping[str, ProgramSettings] = field(default_factory=dict)
     race: Race | None = None
     trace: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s <= 10**6:  # refuses NaN, too
+            raise InvalidInput("a time limit must be at most 1000000 seconds", self.timeout_s, "choose another number")
 
     @property
     def without_plans(self) -> dict[str, Program]:

@@ -56,6 +56,9 @@ class SimulatedRunner:
 
     def submit(self, request: RunRequest) -> Outcome:
         """Simulate every program at every size. Raises InvalidInput if the model lacks a link's rate."""
+        if request.topology.bandwidth_unit == "link" and self._model.link_gbps is None:
+            way_out = "add the rate of a link, such as --link-mbps 1000"
+            raise InvalidInput("{} has no link rates", request.topology.spec, way_out)
         environment = self._environment()
         if (fault := validate_request(request, self.library, plans=True, switches=True)) is not None:
             return RunFailure(*fault, environment=environment)

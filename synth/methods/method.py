@@ -24,7 +24,7 @@ class Options:
         chunks: chunks per shard; None for the smallest number that reaches the method's best time.
         k: trees per root; None for the smallest number that reaches the optimum.
         objective: which of equally fast tree packings to prefer: low trees, few trees, or a balance of both.
-        seed: seed of random choices.
+        seed: seed of random choices, 0 to 2^31 - 1.
         warm_start: an older schedule, whose trees are kept where possible.
         gap: accepted time above the optimum, relative to the optimum, if the optimum needs more than 96 trees per root;
             0 for the optimum itself.
@@ -45,6 +45,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:
             raise InvalidInput("--k must be at least 1", self.k, "leave out --k for the optimum")
+        if not 0 <= self.seed < 2**31:
+            raise InvalidInput("a seed must be 0 to 2147483647", self.seed, "choose another number")
 
     @property
     def balanced_bytes(self) -> int | None:

@@ -49,6 +49,8 @@ def auto(
     """
     if model is not None and dump is None:
         raise InvalidInput("--model {} works only with a saved GPU matrix", model, "add --dump FILE")
+    if spec is not None and dump is not None:
+        raise InvalidInput("a SPEC and --dump {} are two networks", dump, "leave one of them out")
     fabric = discover(spec, dump, model)
     for line in fabric.skipped:
         people.print(f"skipped {line}", markup=False)

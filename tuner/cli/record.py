@@ -14,7 +14,7 @@ from chorale.job.mpi.preload import stable_library
 from chorale.job.record import VARIABLE, Record, read_record, record_bytes
 from chorale.runners.api.units import format_size
 from chorale.runners.mpi.launch import find_mpiexec
-from chorale.synth.errors import CheckFailed
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import FileOutput, notice, people
 from chorale.tuner.config.campaign_file import RecordedJob
@@ -72,7 +72,10 @@ def record(
         return _reported(recorded, output)
     file = output.resolve()
     file.unlink(missing_ok=True)
-    done = subprocess.run(command, env={**os.environ, VARIABLE: str(file)}, check=False)  # noqa: S603 - the user's own command
+    try:
+        done = subprocess.run(command, env={**os.environ, VARIABLE: str(file)}, check=False)  # noqa: S603 - the user's own command
+    except OSError as error:
+        raise InvalidInput("cannot start {}", f"{command[0]}: {error.strerror}", "check the command") from error
     if done.returncode:
         raise typer.Exit(done.returncode)
     if not file.exists():

@@ -346,17 +346,18 @@ def plan_failures(
 
     Failures that a symmetry maps to each other are planned once. Each plan is a task for `executor`, which verifies the
     schedule and checks the bound. If the tasks would take less time than starting processes, no processes are started.
-    A failure without a schedule has a reason instead, for example that it cuts the network in two.
+    A failure without a schedule has a reason instead, for example that it cuts the network in two. Raises ChoraleError
+    if there is no schedule for the intact network.
 
     parts: parts of links that may also fail, such as "nvlink" or a fraction of the bandwidth
     """
     failures = list(single_failures(request.topology, parts))
     intact = _failure_row(request, None)
-    is_quick = "reason" not in intact and intact["seconds"] * len(failures) < _START_OF_PROCESSES_S
+    is_quick = intact["seconds"] * len(failures) < _START_OF_PROCESSES_S
     at_work = SerialExecutor() if is_quick and executor.name == "processes" else executor
     rows = list(at_work.map(_failure_row, failures, request, progress))
     for row in (intact, *rows):
-        if "reason" not in row and "reason" not in intact:
+        if "reason" not in row:
             row["slowdown"] = str(Fraction(row["time_per_byte"]) / Fraction(intact["time_per_byte"]))
     return {
         "title": f"{request.collective} by {request.method} on {request.topology.spec}",
@@ -381,6 +382,8 @@ def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str,
         schedule, achieved = verified.schedule, verified.cost.time_per_byte
         bound = checked(request.topology, request.collective, lower_bounds.bound_of_schedule(schedule, achieved))
     except ChoraleError as error:  # one failure without a plan must not hide the other plans
+        if failure is None:
+            raise
         return row | {"reason": str(error), "slowdown": None}
     return row | {
         "time_per_byte": str(achieved),

@@ -30,6 +30,7 @@ synth fastest torus:4x4 | did you mean 'auto'?
 synth fastest | a topology is expected, such as torus:4x4; by default auto is used
 synth local torus:4x4 | local is a runner, for `chorale run --runner local`
 synth bfb ring:4 --shards zipf:1 | --shards does not work with the method bfb
+synth forest ring:4 --seed 99999999999999999999 | a seed must be 0 to 2147483647
 synth forest ring:4 --k 2 --shards zipf:1 | --shards does not work with --k
 verify torus:4x4 | torus:4x4 is a topology: `chorale synth torus:4x4 -o schedule.parquet`
 verify cube.parquet --spec hypercube:3 | leave it out
@@ -37,7 +38,8 @@ lower cube.parquet --target msccl-xml --protocol fast -o x.xml | Simple, LL, LL1
 lower cube.parquet --target msccl-xml --instances 40 -o x.xml | fits
 lower forest -o made.xml | `chorale synth forest SPEC -o schedule.parquet`
 run cube.parquet --runner recorded --set 1MiB | --set must be of the form KEY=VALUE
-run cube.parquet --runner simulated | hypercube:3 has no link rates
+run cube.parquet --runner simulated | hypercube:3 has no link rates; add the rate of a link, such as --link-mbps 1000
+run cube.parquet --timeout nan | a time limit must be at most 1000000 seconds
 run cube.parquet --runner simulated --link-mbps 9 --reference cube.parquet | the reference cube.parquet is the same
 run cube.parquet --runner simulated --link-mbps 9 --reference ring.parquet | for the same network, hypercube:3
 run cube.parquet --runner simulated --link-mbps 9 --dtype int7 | unknown element type 'int7'; did you mean 'int64'
@@ -76,6 +78,7 @@ find -n 8 -d 3 --search 0 --panel-ports 6 --cables cables.svg | add --cables cab
 find -n 8 -d 3 --search 0 --moves 1 | add --keep-cables
 find -n 8 -d 3 --search 0 --bidirectional --keep-cables lying.csv --moves 1 | allow more --moves
 find -n 8 -d 3 --search 0 --keep-cables wrong.csv | line 2
+failures ring:4 --method bfb --k 2 | leave out --k
 bound ring:4 --k 0 --collective allgather | at least one tree per shard
 bound ring:4 --k 2 | --k works with allgather, reduce_scatter, broadcast and reduce, not with allreduce
 bound ring:4 --collective broadcast --root 4 | the root 4 is not a rank
@@ -130,6 +133,8 @@ tune campaign.yaml --set 'baselines=[library:nccl]' --set runner.kind=local | ru
 tune campaign.yaml --set 'baselines=[library:nccl]' --set runner.kind=recorded | runner has library:rccl, not
 tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list, got '64K'
 tune campaign.yaml --topology ring:4 | --topology ring:4 works only with --from-record
+record -o b.json -- ./nothing | cannot start ./nothing: No such file or directory
+auto ring:4 --dump dump.xml | leave one of them out
 tune --from-record job.json | the network of the recorded job is missing
 tune --from-record job.json --topology ring:5 | the job's 4 ranks must be a multiple of the number of nodes
 tune --from-record job.json --topology ring:4 --detach | --detach
