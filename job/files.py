@@ -27,7 +27,7 @@ def open_regular(path: str | Path) -> BinaryIO:
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
-        value = f"{path}: it is {_KINDS.get(kind, 'something else')}"
+        value = f"{path} ({_KINDS.get(kind, 'something else')})"
         raise InvalidInput("{} is not a regular file", value, "copy its content into a file")
     return open(descriptor, "rb")
 

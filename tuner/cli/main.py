@@ -4,6 +4,7 @@ The function of a command has the command's name, and its module is imported onl
 commands is a `CommandLine` called `NAME_app`.
 """
 
+import errno
 import importlib
 import os
 import sys
@@ -163,12 +164,14 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _fail("interrupted; what was finished is kept", 130)
     except MemoryError as error:
-        _fail(f"this does not fit into memory: {error or 'none is left'}; ask for fewer trees, chunks or ranks", 2)
+        _fail(f"this does not fit into memory: {str(error) or 'none is left'}; ask for fewer trees, chunks or ranks", 2)
     except (ChoraleError, ModuleNotFoundError, OSError) as error:
         known = missing_extra(error) if isinstance(error, ModuleNotFoundError) else error
         if isinstance(known, OSError) and known.filename is not None:
             way_out = "check its owner, free space and mount, or set CHORALE_HOME to another folder"
             known = Unavailable("cannot use {}", f"{known.filename}: {known.strerror}", way_out)
+        elif isinstance(known, OSError) and known.errno == errno.ENOSPC:
+            known = Unavailable("cannot write the output: {}", str(known.strerror), "free space on it")
         if not isinstance(known, ChoraleError):
             raise
         if isinstance(known, InvalidInput):

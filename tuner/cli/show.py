@@ -438,7 +438,7 @@ def simulate(
 
 def training(
     *,
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help=f"A .json file, or: {', '.join(SHIPPED)}.")],
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help=f"One of {', '.join(SHIPPED)}, or a .json file.")],
     networks: Annotated[list[str], typer.Argument(metavar="[METHOD@]SPEC...")],
     buckets: str | None = None,
     prices: opt.Prices,

@@ -309,7 +309,7 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     failure = None
     if not after["ok"]:
         failure = CheckFailed("the launch is still damaged after the repair: {}", after["problems"][0], "report this")
-    return Result(document, *done, failure=failure)
+    return Result(document, *(done or ["nothing to repair"]), failure=failure)
 
 
 def ui(host: str = ("127.0.0.1"), port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000) -> None:
@@ -369,7 +369,7 @@ def best(
     require("mlflow")
     home = Home.from_environment()
     if output is not None and not Path(output).is_dir():
-        raise InvalidInput("the folder of {} does not exist", output, "create it first")
+        raise InvalidInput("the folder {} does not exist", output, "create it first")
     if home.mlflow_uri.endswith(str(home.database)) and not home.database.exists():
         raise nothing_registered(network, name)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
