@@ -92,8 +92,12 @@ def test_auto_designs_a_schedule_that_is_drawn_through_switches_and_downloaded(p
     photographed(page, "design")
 
 
-def test_reload_back_and_links_keep_what_is_shown(page: Page):
+def test_another_root_draws_another_tree_and_reload_back_and_links_keep_what_is_shown(page: Page):
     designed(page, "ring:5", "bfb", "allgather")
+    expect(page.get_by_text("The route of the data of rank 0")).to_be_visible()
+    page.get_by_label("Root").last.fill("3")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("The route of the data of rank 3")).to_be_visible()
     link = page.url
     page.reload()
     expect(page.get_by_role("heading", name="bfb allgather")).to_be_visible()
@@ -109,14 +113,6 @@ def test_reload_back_and_links_keep_what_is_shown(page: Page):
     page.goto(link.split("?")[0])  # of somebody else: the form says what the schedule is of
     expect(page.get_by_label("Topology", exact=True)).to_have_value("ring:5")
     expect(page.get_by_label("Method")).to_have_value("bfb")
-
-
-def test_another_root_draws_another_tree(page: Page):
-    designed(page, "ring:5", "bfb", "allgather")
-    expect(page.get_by_text("The route of the data of rank 0")).to_be_visible()
-    page.get_by_label("Root").last.fill("3")
-    page.keyboard.press("Tab")
-    expect(page.get_by_text("The route of the data of rank 3")).to_be_visible()
 
 
 def test_a_bound_shows_its_cut_and_what_switches_could_add(page: Page):

@@ -32,7 +32,6 @@ def launched() -> Iterator[dict[str, Any]]:
     command = [sys.executable, "-m", "tests.security.local_launch"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, cwd=REPOSITORY, text=True, **pipes) as process:
-        assert process.stdout is not None
         line = process.stdout.readline()
         yield json.loads(line)
         process.communicate(timeout=60)

@@ -30,20 +30,18 @@ def test_a_data_folder_of_another_user_is_refused_by_every_command_that_uses_one
         assert (done.code, "belongs to" in done.stderr) == (2, True), (words, done.stderr)
 
 
-@pytest.mark.parametrize(("mode", "refused"), [(0o700, False), (0o755, False), (0o770, True), (0o707, True)])
-def test_a_data_folder_that_others_may_write_to_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, refused: bool
-) -> None:
+def test_a_data_folder_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     os.chown(folder, -1, OTHER_USER) if os.geteuid() == 0 else None  # a group that others may be in
-    folder.chmod(mode)
     monkeypatch.setenv("CHORALE_HOME", str(folder))
-    if refused:
+    for mode in (0o700, 0o755):
+        folder.chmod(mode)
+        assert Home.from_environment().root == folder
+    for mode in (0o770, 0o707):
+        folder.chmod(mode)
         with pytest.raises(InvalidInput, match=f"others may write to it \\(mode {mode:04o}\\).*chmod go-w"):
             Home.from_environment()
-    else:
-        assert Home.from_environment().root == folder
 
 
 def test_the_group_of_a_user_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,25 +88,21 @@ def test_what_another_user_may_replace_is_refused(
             read_secret(way / "secret")
 
 
-@pytest.mark.parametrize("part", ["service", "campaigns", "service/jobs.db"])
-def test_parts_of_a_data_folder_that_others_made_are_refused(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / part).mkdir(parents=True)
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
-    assert Home.from_environment().root == tmp_path
-    (tmp_path / part).chmod(0o777)
-    with pytest.raises(InvalidInput, match=f"{part}: others may write"):
-        Home.from_environment()
-
-
-@pytest.mark.parametrize("kind", ["file", "pipe", "link to itself"])
-def test_a_data_folder_that_is_none_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "data"
-    path.touch() if kind == "file" else os.mkfifo(path) if kind == "pipe" else path.symlink_to(path)
-    monkeypatch.setenv("CHORALE_HOME", str(path))
-    with pytest.raises(InvalidInput, match=r"the data folder (is not a folder|cannot be read)"):
-        Home.from_environment()
+def test_parts_of_a_data_folder_that_others_made_and_what_is_no_folder_are_refused(tmp_path: Path, monkeypatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("CHORALE_HOME", str(home))
+    for part in ("service/jobs.db", "service", "campaigns"):
+        (home / part).mkdir(parents=True, exist_ok=True)
+        assert Home.from_environment().root == home
+        (home / part).chmod(0o777)
+        with pytest.raises(InvalidInput, match=f"{part}: others may write"):
+            Home.from_environment()
+        (home / part).chmod(0o700)
+    for name, make in {"file": Path.touch, "pipe": os.mkfifo, "link": lambda path: path.symlink_to(path)}.items():
+        make(tmp_path / name)
+        monkeypatch.setenv("CHORALE_HOME", str(tmp_path / name))
+        with pytest.raises(InvalidInput, match=r"the data folder (is not a folder|cannot be read)"):
+            Home.from_environment()
 
 
 def test_a_cache_that_others_could_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

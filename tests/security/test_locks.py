@@ -35,11 +35,14 @@ def test_locks_lie_in_a_folder_of_their_user(temporary: Path) -> None:
         assert stat.S_IMODE(machine_lock().stat().st_mode) == 0o600
 
 
-def test_names_that_another_user_took_before_do_not_stop_measuring(temporary: Path, as_other_user: OtherUser) -> None:
+@pytest.mark.parametrize("line", ["mkdir -m 777 {mine}; touch {0}/chorale-measuring.lock", "ln -s {0}/precious {mine}"])
+def test_names_and_links_of_another_user_do_not_stop_measuring(temporary, as_other_user, line: str) -> None:
+    (temporary / "precious").mkdir(mode=0o700)
     mine = temporary / f"chorale-{os.geteuid()}"
-    assert as_other_user(f"mkdir -m 777 {mine}; touch {temporary}/chorale-measuring.lock").returncode == 0
+    assert as_other_user(line.format(temporary, mine=mine)).returncode == 0
     with exclusive(machine_lock(), 0):
         assert temporary / "home" in machine_lock().parents
+        assert list((temporary / "precious").iterdir()) == []
 
 
 def test_names_of_temporary_folders_that_another_user_took_do_not_stop_it(
@@ -53,28 +56,16 @@ def test_names_of_temporary_folders_that_another_user_took_do_not_stop_it(
     assert private_folder.temporary_folder() == temporary / "home" / ".chorale-run"
 
 
-def test_links_of_another_user_are_not_followed(temporary: Path, as_other_user: OtherUser) -> None:
-    target = temporary / "precious"
-    target.mkdir(mode=0o700)
-    mine = temporary / f"chorale-{os.geteuid()}"
-    assert as_other_user(f"ln -s {target} {mine}").returncode == 0
-    with exclusive(machine_lock(), 0):
-        assert list(target.iterdir()) == []
-
-
 @contextmanager
 def held_by_another(folder: Path, seconds: float) -> Iterator["subprocess.Popen[str]"]:
     command = ["/bin/sh", "-c", f"exec 9<{folder} && flock 9 && echo held && exec sleep {seconds}"]
     user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **user) as other:  # type: ignore[call-overload]
-        assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         yield other
 
 
-def test_another_user_who_holds_the_lock_of_all_delays_but_does_not_stop(
-    temporary: Path, as_other_user: OtherUser, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_user_who_holds_the_lock_of_all_delays_but_does_not_stop(temporary, as_other_user, caplog):
     with held_by_another(everybodys_lock(), 60) as attacker:
         with caplog.at_level(logging.WARNING), exclusive(machine_lock(), 0, others_patience_s=0.2):
             assert "another user of this machine" in caplog.text
@@ -89,8 +80,5 @@ def test_another_user_who_holds_the_lock_of_all_delays_but_does_not_stop(
     with held_by_another(everybodys_lock(), 60) as attacker, exclusive(machine_lock(), 0, others_patience_s=60):
         attacker.kill()  # it was free for a moment only
     assert time.monotonic() - began_s < 30
-
-
-def test_a_measurement_of_another_user_that_ends_is_waited_for(temporary: Path, as_other_user: OtherUser) -> None:
     with held_by_another(everybodys_lock(), 1) as other, exclusive(machine_lock(), 0, others_patience_s=60):
         assert other.wait(timeout=30) == 0

@@ -131,21 +131,18 @@ def test_what_earlier_versions_left_readable_is_taken_from_others(tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("see http://u:p@h:5000/x.", "see http://u:***@h:5000/x."),
-        ("postgresql+psycopg://u:p@ss/w@h/d", "postgresql+psycopg://u:***@h/d"),
-        ("redis://:p@h", "redis://:***@h"),
-        ("https://token@h/x", "https://***@h/x"),
-        ("mysql://u@h/d?ssl=1&password=p&x=2", "mysql://u@h/d?ssl=1&password=***&x=2"),
-        ('{"a":"http://h:5000","b":"x@y"}', '{"a":"http://h:5000","b":"x@y"}'),
-        ("file:/a and git@host:repository", "file:/a and git@host:repository"),
-    ],
-)
-def test_addresses_are_shown_without_their_secrets(text: str, shown: str) -> None:
-    assert redacted(text) == shown
-    assert redacted(shown) == shown
+def test_addresses_are_shown_without_their_secrets() -> None:
+    shown = {
+        "see http://u:p@h:5000/x.": "see http://u:***@h:5000/x.",
+        "postgresql+psycopg://u:p@ss/w@h/d": "postgresql+psycopg://u:***@h/d",
+        "redis://:p@h": "redis://:***@h",
+        "https://token@h/x": "https://***@h/x",
+        "mysql://u@h/d?ssl=1&password=p&x=2": "mysql://u@h/d?ssl=1&password=***&x=2",
+        '{"a":"http://h:5000","b":"x@y"}': '{"a":"http://h:5000","b":"x@y"}',
+        "file:/a and git@host:repository": "file:/a and git@host:repository",
+    }
+    assert {text: redacted(text) for text in shown} == shown
+    assert {text: redacted(text) for text in shown.values()} == {text: text for text in shown.values()}
 
 
 def test_errors_hold_no_secrets(tmp_path: Path) -> None:

@@ -24,12 +24,16 @@ def rows(heading: str) -> dict[str, str]:
     return {line.split("|")[1].strip(): line for line in lines[1:]}
 
 
-def test_the_ports_of_the_page_are_those_of_the_commands() -> None:
+def test_the_ports_options_and_limits_of_the_page_exist() -> None:
     ports = rows("Ports")
     for command, name in ((serve, "the service"), (ui, "`chorale ui`")):
         default = inspect.signature(command).parameters["port"].default
         assert any(str(default) in key and name in row and "loopback" in row for key, row in ports.items())
     assert inspect.signature(serve).parameters["host"].default == "127.0.0.1"
+    assert "--insecure-cluster" in GLOBAL_FLAGS
+    assert f"{INSECURE_VARIABLE}=1" in TEXT
+    assert str(everybodys_lock()) in TEXT
+    assert {int(number) for number in re.findall(r"(\d+) s\b", TEXT)} == {int(OTHERS_PATIENCE_S)}
 
 
 def test_the_files_of_the_page_have_their_modes(home: Home) -> None:
@@ -39,10 +43,3 @@ def test_the_files_of_the_page_have_their_modes(home: Home) -> None:
     assert temporary_folder().stat().st_mode & 0o777 == 0o700
     assert "ui-password" in files["`$CHORALE_HOME`, `chorale-data`"]
     assert (password_file(home).name, password_file(home).stat().st_mode & 0o777) == ("ui-password", 0o600)
-
-
-def test_the_options_and_limits_of_the_page_exist() -> None:
-    assert "--insecure-cluster" in GLOBAL_FLAGS
-    assert f"{INSECURE_VARIABLE}=1" in TEXT
-    assert str(everybodys_lock()) in TEXT
-    assert {int(number) for number in re.findall(r"(\d+) s\b", TEXT)} == {int(OTHERS_PATIENCE_S)}

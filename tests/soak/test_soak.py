@@ -121,18 +121,9 @@ CORRUPTIONS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_a_history_without_fault_breaks_no_rule(folder: Path) -> None:
+def test_the_checker_finds_nothing_without_fault_and_compares_with_the_calm_run(folder, tmp_path_factory):
     found = check(folder, None)
     assert (found["trials"], found["violations"]) == (2, [])
-
-
-@pytest.mark.parametrize("violation", CORRUPTIONS)
-def test_the_checker_notices(folder: Path, violation: str) -> None:
-    CORRUPTIONS[violation](folder)
-    assert any(violation in found for found in check(folder, None)["violations"])
-
-
-def test_the_checker_compares_with_the_calm_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     calm = tmp_path_factory.mktemp("calm") / "run"
     shutil.copytree(folder, calm)
     for place in (folder, calm):
@@ -145,3 +136,9 @@ def test_the_checker_compares_with_the_calm_run(folder: Path, tmp_path_factory: 
     last_removed(folder)
     words = " ".join(check(folder, calm)["violations"])
     assert all(part in words for part in ("candidates were measured", "the answer is", "registered are"))
+
+
+@pytest.mark.parametrize("violation", CORRUPTIONS)
+def test_the_checker_notices(folder: Path, violation: str) -> None:
+    CORRUPTIONS[violation](folder)
+    assert any(violation in found for found in check(folder, None)["violations"])

@@ -91,9 +91,6 @@ class Host:
         """Let through 256 kbit/s towards the host; what does not fit into 8 KiB is lost."""
         self._holder.run(f"tc qdisc replace dev {self._name} root tbf rate 256kbit burst 2kb limit 8kb")
 
-    def processes(self) -> list[psutil.Process]:
-        return self.first.children(recursive=True) + _adopted(self.first)
-
     def kill(self) -> None:
         """Take the power away: every process of the host ends at once, and nobody answers for it any more."""
         self.link("down")
@@ -108,17 +105,6 @@ class Host:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-
-
-def _adopted(first: psutil.Process) -> list[psutil.Process]:
-    """Return the processes of the host of `first`, whoever is their parent."""
-    space = os.readlink(f"/proc/{first.pid}/ns/pid")
-    found = []
-    for process in psutil.process_iter():
-        with suppress(OSError, psutil.Error):
-            if process.pid != first.pid and os.readlink(f"/proc/{process.pid}/ns/pid") == space:
-                found.append(process)
-    return found
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -112,14 +112,11 @@ def test_what_no_target_can_run_is_not_advised(monkeypatch):
     assert list(program_rows(programs, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64, got 67"
 
 
-def test_the_network_of_a_dump_is_kept(tmp_path, capsys):
+def test_the_network_of_a_dump_is_kept_and_gpus_in_it_get_their_hints(tmp_path, capsys):
     saved = DATA / "ibnetdiscover-voltaire.txt"
     document = chorale(capsys, "auto", "--dump", saved, "-o", "fabric.json", "--json").document
     assert from_bytes((tmp_path / "fabric.json").read_bytes(), "file:a").id == document["fabric"]["id"]
     assert chorale(capsys, "auto", "--dump", "absent.xml").code == 2
-
-
-def test_a_file_that_describes_gpus_gets_the_hints_for_gpus(tmp_path, capsys):
     imported = ("topology", "import", DATA / "nvidia-smi-topo-h100.txt", "--model", "H100", "--boxes", "2")
     assert chorale(capsys, *imported, "--nic-gbps", "400", "-o", tmp_path / "cluster.json").code == 0
     steps = chorale(capsys, "auto", "file:cluster.json", "--budget", "1", "--json").document["next"]
@@ -129,31 +126,27 @@ def test_a_file_that_describes_gpus_gets_the_hints_for_gpus(tmp_path, capsys):
     )
 
 
-def simulated_contest(*arguments: object, **options: object) -> MeasuredContest:
-    """What the local runner would measure, by the simulated one."""
-    schedules, _, sizes, home = arguments
-    done = real_contest(schedules, "simulated", sizes, home, options={"link_mbps": 100}, repeats=1)  # type: ignore[arg-type]
-    topology, environment = schedules["bfb"].schedule.topology, {"link_mbps": 100}  # type: ignore[index]
-    return MeasuredContest(
-        replace(done.measurement, environment=environment), link_limit(topology, ALLREDUCE, environment)
-    )
-
-
 def test_this_machine_is_measured(capsys, monkeypatch):
-    def only_small(schedules: object, runner: str, sizes: tuple[int, ...], *rest: object, **more: object) -> object:
-        if sizes[0] > 2**16:
-            assert more["options"] == {"link_mbps": 100.0}
+    def simulated(*arguments: object, **options: object) -> MeasuredContest:
+        """What the local runner would measure, by the simulated one; large sizes not once that was seen."""
+        schedules, _, sizes, home = arguments
+        if is_seen and sizes[0] > 2**16:  # type: ignore[index]
+            assert options["options"] == {"link_mbps": 100.0}
             raise CheckFailed("the local runner must measure (timeout)", "the time limit passed", "wait")
-        return simulated_contest(schedules, runner, sizes, *rest)
+        done = real_contest(schedules, "simulated", sizes, home, options={"link_mbps": 100}, repeats=1)  # type: ignore[arg-type]
+        topology, environment = schedules["bfb"].schedule.topology, {"link_mbps": 100}  # type: ignore[index]
+        measurement = replace(done.measurement, environment=environment)
+        return MeasuredContest(measurement, link_limit(topology, ALLREDUCE, environment))
 
-    monkeypatch.setattr("chorale.tuner.auto.roofline.contest", simulated_contest)
+    is_seen = False
+    monkeypatch.setattr("chorale.tuner.auto.roofline.contest", simulated)
     document = chorale(capsys, "auto", "--json").document
     assert document["fabric"]["emulated"] is True
     assert document["calibration"] == {"link_mbps": 100.0}
     for row in document["results"]:
         assert row["best"] == "bfb"
         assert row["bound_us"] <= row["times_us"]["bfb"] < row["times_us"]["rabenseifner"]
-    monkeypatch.setattr("chorale.tuner.auto.roofline.contest", only_small)
+    is_seen = True
     document = chorale(capsys, "auto", "--json").document
     assert len(document["results"]) == 1
     assert document["not_measured"].startswith("1MiB: the local runner must measure (timeout)")

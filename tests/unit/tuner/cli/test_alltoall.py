@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import chorale as ch
-from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall import linear_program as commodities
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli.alltoall import parse_groups
@@ -58,9 +57,9 @@ def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
     assert chorale(capsys, "lower", output, "-o", tmp_path / "combine.xml").code == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_no_routing(capsys, tmp_path):
+    path = tmp_path / "routing.txt"
+    for text, message in (
         ("0 1\n2 x\n", "invalid literal"),
         ("0 1000000000\n", "1000000001 numbers; at most"),  # a list of experts that takes 8 GB
         (f"[[{'1,' * 99999}1]{',[1]' * 99999}]", "10000000000 numbers; at most"),  # rows that are filled up
@@ -71,12 +70,9 @@ def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
         ('{"experts": [[0.5, 1]]}', "0.5"),
         ('{"experts": [[true, 1]]}', "True"),
         ('{"experts": [[0, 1]], "token_bytes": 1.5}', "1.5"),
-    ],
-)
-def test_what_is_no_routing(capsys, tmp_path, text, message):
-    path = tmp_path / "routing.txt"
-    path.write_text(text)
-    assert message in chorale(capsys, "alltoall", "h100:2", "--routing", path, code=2).stderr
+    ):
+        path.write_text(text)
+        assert message in chorale(capsys, "alltoall", "h100:2", "--routing", path, code=2).stderr
 
 
 AMOUNTS = [[0, 300, 10, 40], [20, 0, 400, 10], [0, 30, 0, 0], [90, 0, 50, 0]]
@@ -99,18 +95,14 @@ def test_traffic_is_planned_and_replanned(capsys, tmp_path):
     assert chorale(capsys, "verify", path, "--json", code=0).document["ok"] is True
 
 
-@pytest.mark.parametrize("suffix", [".json", ".csv", ".npy"])
-def test_files_of_each_kind_give_the_same_plan(capsys, tmp_path, suffix):
-    path = tmp_path / f"traffic{suffix}"
-    if suffix == ".npy":
-        np.save(path, np.array(AMOUNTS))
-    elif suffix == ".csv":
-        path.write_text("\n".join(",".join(map(str, row)) for row in AMOUNTS))
-    else:
-        path.write_text(json.dumps({"traffic": AMOUNTS}))
-    document = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--json").document
-    assert document["traffic"]["total"] == sum(map(sum, AMOUNTS))
-    assert document["time"] == document["time_lower"] == "760/3"
+def test_files_of_each_kind_give_the_same_plan(capsys, tmp_path):
+    np.save(tmp_path / "traffic.npy", np.array(AMOUNTS))
+    (tmp_path / "traffic.csv").write_text("\n".join(",".join(map(str, row)) for row in AMOUNTS))
+    (tmp_path / "traffic.json").write_text(json.dumps({"traffic": AMOUNTS}))
+    for path in tmp_path.glob("traffic.*"):
+        document = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--json").document
+        assert document["traffic"]["total"] == sum(map(sum, AMOUNTS))
+        assert document["time"] == document["time_lower"] == "760/3"
     back = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--combine", "--json").document
     assert back["traffic"]["name"] == f"transpose of {path}"
     shown = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--quiet").stdout
@@ -118,29 +110,22 @@ def test_files_of_each_kind_give_the_same_plan(capsys, tmp_path, suffix):
     assert "over one shortest" in shown
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("t.json", "[[0, 1], [1, 0]]", "has 4 ranks"),
-        ("t.json", '{"rows": 1}', "rows of numbers, as text, JSON or .npy"),
-        ("t.npy", "no array", "rows of numbers, as text, JSON or .npy"),
-        ("t.npy", "PK\x03\x04", "rows of numbers, as text, JSON or .npy"),
-        ("t.json", "[[1], 2]", "a number next to rows"),
-        ("t.json", f"[{'[],' * 2**20}[]]", "1048577 numbers; at most 1048576 are allowed"),
-        ("t.txt", "", "at least 2 ranks"),
-        ("t.csv", "0,-1\n1,0", "which is not an amount"),
-    ],
-)
-def test_files_that_hold_no_traffic_are_refused(capsys, tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
-    assert message in chorale(capsys, "alltoall", "ring:4", "--traffic", tmp_path / name, code=2).stderr
-
-
-def test_an_array_of_many_empty_rows_is_refused(tmp_path):
+def test_files_that_hold_no_traffic_are_refused(capsys, tmp_path):
+    no_rows = "rows of numbers, as text, JSON or .npy"
     head = "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 0)}".ljust(117) + "\n"
-    (tmp_path / "t.npy").write_bytes(b"\x93NUMPY\x01\0v\0" + head.encode())
-    with pytest.raises(InvalidInput, match="1000000000 numbers"):
-        load_traffic(str(tmp_path / "t.npy"), 4, "ring:4")
+    for name, content, message in (
+        ("t.json", b"[[0, 1], [1, 0]]", "has 4 ranks"),
+        ("t.json", b'{"rows": 1}', no_rows),
+        ("t.npy", b"no array", no_rows),
+        ("t.npy", b"PK\x03\x04", no_rows),
+        ("t.npy", b"\x93NUMPY\x01\0v\0" + head.encode(), "1000000000 numbers"),
+        ("t.json", b"[[1], 2]", "a number next to rows"),
+        ("t.json", b"[" + b"[]," * 2**20 + b"[]]", "1048577 numbers; at most 1048576 are allowed"),
+        ("t.txt", b"", "at least 2 ranks"),
+        ("t.csv", b"0,-1\n1,0", "which is not an amount"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert message in chorale(capsys, "alltoall", "ring:4", "--traffic", tmp_path / name, code=2).stderr
 
 
 def test_a_program_is_written_with_what_it_must_do(capsys, tmp_path):
@@ -217,11 +202,7 @@ def test_groups_are_planned_together_and_written(capsys, tmp_path):
 
 
 def test_ranks_of_groups():
-    topology = parse_topology("ring:6")
-    ranks = {text: [group.ranks for group in parse_groups(topology, f"g=allgather:{text}:1")] for text in (
-        "by3", "every3", "all", "1-3", "0,2,5", "0-1,4",
-    )}  # fmt: skip
-    assert ranks == {
+    ranks = {
         "by3": [(0, 1, 2), (3, 4, 5)],
         "every3": [(0, 3), (1, 4), (2, 5)],
         "all": [(0, 1, 2, 3, 4, 5)],
@@ -229,6 +210,9 @@ def test_ranks_of_groups():
         "0,2,5": [(0, 2, 5)],
         "0-1,4": [(0, 1, 4)],
     }
+    topology = parse_topology("ring:6")
+    read = {text: [group.ranks for group in parse_groups(topology, f"g=allgather:{text}:1")] for text in ranks}
+    assert read == ranks
 
 
 def test_options_for_tokens_need_a_routing(capsys, tmp_path):

@@ -147,28 +147,22 @@ def complete(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     return completed
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("chorale l", ["lower", "lift"]),
-        ("chorale bound a100:2 --coll", ["--collective", "--collective"]),
-        ("chorale topology s", ["show"]),
-        ("chorale synth torus:4x4 --collective all", ["allgather", "allreduce", "alltoall"]),
-        ("chorale --quiet synth hamil", ["hamiltonian-ring"]),
-        ("chorale synth bfb hyperc", ["hypercube:3"]),
-        ("chorale synth hyperc", ["hypercube:3"]),
-        ("chorale run a.parquet --runner one", ["oneccl"]),
-        ("chorale lower a.parquet --target=oneccl", ["oneccl-xml"]),
-        ("chorale lower a.parquet --target oneccl-xml --inp", ["--inplace"]),
-        ("chorale run 'a b.parquet' --repeats 3 --dty", ["--dtype"]),
-        ("chorale verify ", []),
-    ],
-)
-def test_words(line, words, complete):
-    assert sorted(set(complete(line))) == sorted(set(words))
-
-
-def test_campaigns_of_the_data_folder(tmp_path, monkeypatch, complete):
+def test_words_and_campaigns_of_the_data_folder_are_completed(complete, tmp_path, monkeypatch):
+    for line, words in {
+        "chorale l": ["lower", "lift"],
+        "chorale bound a100:2 --coll": ["--collective"],
+        "chorale topology s": ["show"],
+        "chorale synth torus:4x4 --collective all": ["allgather", "allreduce", "alltoall"],
+        "chorale --quiet synth hamil": ["hamiltonian-ring"],
+        "chorale synth bfb hyperc": ["hypercube:3"],
+        "chorale synth hyperc": ["hypercube:3"],
+        "chorale run a.parquet --runner one": ["oneccl"],
+        "chorale lower a.parquet --target=oneccl": ["oneccl-xml"],
+        "chorale lower a.parquet --target oneccl-xml --inp": ["--inplace"],
+        "chorale run 'a b.parquet' --repeats 3 --dty": ["--dtype"],
+        "chorale verify ": [],
+    }.items():
+        assert set(complete(line)) == set(words), line
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     assert complete("chorale campaign check ") == []
     assert not list(tmp_path.iterdir())

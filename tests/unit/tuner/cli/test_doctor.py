@@ -1,11 +1,12 @@
 """`chorale doctor` names what is missing and how to get it."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from tests.command import chorale
+from tests.serving import served
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 
@@ -67,15 +68,9 @@ def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
     assert (ray["missing"], ray["mend"]) == (["ray cluster"], "unset RAY_ADDRESS")
 
 
-def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkeypatch):
-    blocker = tmp_path / "file"
-    blocker.write_text("not a folder")
-    monkeypatch.setenv("CHORALE_HOME", str(blocker / "data"))
-    assert not checks(chorale(capsys, "doctor", "--json", code=3).document)["data folder"]["ok"]
-    assert chorale(capsys, "doctor").code == 3
-
-
-def test_a_gpu_node_is_recognised_by_its_commands(capsys, tmp_path, monkeypatch):
+def test_a_gpu_node_is_recognised_by_its_commands_and_a_data_folder_that_cannot_be_is_named(
+    capsys, tmp_path, monkeypatch
+):
     (tmp_path / "stand-ins").mkdir()
     for name in ("rocm-smi", "mpirun", "all_reduce_perf"):
         (tmp_path / "stand-ins" / name).symlink_to("/bin/true")
@@ -85,29 +80,16 @@ def test_a_gpu_node_is_recognised_by_its_commands(capsys, tmp_path, monkeypatch)
     assert found["gpus"]["found"].endswith("/rocm-smi")
     assert all(found[name]["ok"] for name in ("gpus", "gpu launcher", "nccl-tests"))
     assert parts(document)["msccl"]["usable"]
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "file" / "data"))
+    assert not checks(chorale(capsys, "doctor", "--json", code=3).document)["data folder"]["ok"]
+    assert chorale(capsys, "doctor").code == 3
 
 
-class Answering(BaseHTTPRequestHandler):
-    """Answers everything as a server of ours would."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def do_POST(self):
-        self.do_GET()
-
-    def log_message(self, *_words):
-        """Say nothing."""
-
-
-def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = server.server_port
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+def test_servers_that_answer_are_named(capsys, monkeypatch):
+    routes = [Route("/{path:path}", lambda _: JSONResponse({}), methods=["GET", "POST"])]
+    with served(Starlette(routes=routes)) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("RAY_ADDRESS", address.removeprefix("http://"))
         found = parts(chorale(capsys, "doctor", "--json").document)
-        server.shutdown()
     assert [found[name]["missing"] for name in ("ray", "mlflow", "service")] == [[], [], []]

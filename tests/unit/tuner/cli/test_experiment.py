@@ -30,7 +30,7 @@ def test_the_list_and_an_experiment_as_json_and_table(capsys):
     assert done.stderr.endswith(" s\n")
 
 
-def test_resuming_gives_the_same_answer_over_any_executor(capsys, tmp_path):
+def test_resuming_gives_the_same_answer_over_any_executor_and_a_plot_is_drawn(capsys, tmp_path):
     first = chorale(capsys, "experiment", "swing-table-2", "--json", "--executor", "processes", "--workers", "2")
     kept = list((tmp_path / "experiments").iterdir())
     assert len(kept) == 3
@@ -41,6 +41,9 @@ def test_resuming_gives_the_same_answer_over_any_executor(capsys, tmp_path):
     assert (done.code, done.stdout) == (2, "")
     assert str(kept[0]) in done.stderr
     assert "delete the file" in done.stderr
+    file = tmp_path / "frontiers.svg"
+    assert chorale(capsys, "experiment", "finder-frontier", "--quick", "--plot", file, "--json").document["holds"]
+    assert "256 nodes" in file.read_text()
 
 
 def test_no_executor_is_opened_for_parts_that_must_be_alone(capsys, monkeypatch):
@@ -54,12 +57,6 @@ def test_no_executor_is_opened_for_parts_that_must_be_alone(capsys, monkeypatch)
         monkeypatch.setattr(run, "load", lambda _name, asked=asked: asked)
         assert chorale(capsys, "experiment", known.name, "--executor", "ray", "--json").code == 0
     assert built == ["serial", "ray"]
-
-
-def test_a_plot(capsys, tmp_path):
-    file = tmp_path / "frontiers.svg"
-    assert chorale(capsys, "experiment", "finder-frontier", "--quick", "--plot", file, "--json").document["holds"]
-    assert "256 nodes" in file.read_text()
 
 
 def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_plot(capsys, tmp_path):
     assert "16 nodes, degree 4" in svg
 
 
-def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path):
+def test_cables_that_lie_are_kept_and_each_rank_has_a_host_between_them(capsys, tmp_path):
     lying, wanted = tmp_path / "lying.csv", tmp_path / "wanted.csv"
     lying.write_text("from,from_port,to\n" + "".join(f"a{n},7,a{(n + 1) % 8}\n" for n in range(8)))
     options = ("find", "-n", 8, "-d", 3, "--bidirectional", "--search", 0, "--keep-cables", lying)
@@ -70,9 +70,6 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
     drawing = tmp_path / "cables.svg"
     assert chorale(capsys, *options, "--moves", 4, "--cables", drawing).code == 0
     assert {"#8795a8", "#db2777"} <= set(re.findall("#[0-9a-f]{6}", drawing.read_text()))  # cables that stay, new ones
-
-
-def test_each_rank_has_a_host_between_whose_cables_its_links_run(capsys, tmp_path):
     lying, wanted = tmp_path / "lying.csv", tmp_path / "wanted.csv"
     lying.write_text("from,to\n" + "".join(f"rack{n * 3 % 8},rack{(n * 3 + 3) % 8}\n" for n in range(7)))
     options = ("find", "-n", 8, "-d", 3, "--bidirectional", "--search", 0, "--keep-cables", lying, "--cables", wanted)

@@ -140,16 +140,12 @@ def test_a_warning_of_python_is_one_notice(capsys, monkeypatch):
         assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(
-    ("command", "next_step"),
-    [
-        ("bound ring:4", "chorale synth ring:4 --collective allreduce -o schedule.parquet"),
-        ("synth ring:4", "chorale synth bfb ring:4 --collective allreduce -o schedule.parquet"),
-        ("failures ring:4", "chorale table write --topology 'without(ring:4;node=0)' -o job.table"),
-        ("topology show ring:4", "chorale bound ring:4"),
-    ],
-)
-def test_a_command_says_what_may_come_next(command, next_step, capsys):
-    done = chorale(capsys, *command.split())
-    assert done.stderr.splitlines()[-1] == f"next: {next_step}"
-    assert chorale(capsys, *command.split(), "--quiet").stderr == ""
+def test_a_command_says_what_may_come_next(capsys):
+    for command, next_step in {
+        "bound ring:4": "chorale synth ring:4 --collective allreduce -o schedule.parquet",
+        "synth ring:4": "chorale synth bfb ring:4 --collective allreduce -o schedule.parquet",
+        "failures ring:4": "chorale table write --topology 'without(ring:4;node=0)' -o job.table",
+        "topology show ring:4": "chorale bound ring:4",
+    }.items():
+        assert chorale(capsys, *command.split()).stderr.splitlines()[-1] == f"next: {next_step}"
+        assert chorale(capsys, *command.split(), "--quiet").stderr == ""

@@ -36,42 +36,34 @@ def test_a_schedule_runs_and_the_json_is_that_of_the_contract(schedule, capsys):
     small, large = document["results"]
     assert small["size_bytes"] == 4096
     # BFB on 4 nodes of degree 2: 2 * 3/4 / 2 of the vector at 1 Gbit/s
+    time_us = pytest.approx(0.75 * 2**20 * 8 / 1000)
     assert large == {
-        "size_bytes": 2**20,
-        "time_us_median": pytest.approx(0.75 * 2**20 * 8 / 1000),
-        "time_us_iqr": 0,
-        "time_us_min": pytest.approx(0.75 * 2**20 * 8 / 1000),
-        "repeats": 3,
-        "algbw_gb_per_s": pytest.approx(1 / 8 / 0.75),
-        "busbw_gb_per_s": pytest.approx(1.5 / 8 / 0.75),
-        "correct": True,
-        "time_us_interval": [large["time_us_min"], large["time_us_min"]],
-        "confidence": 0.75,
-    }
+        "size_bytes": 2**20, "time_us_median": time_us, "time_us_iqr": 0, "time_us_min": time_us, "repeats": 3,
+        "algbw_gb_per_s": pytest.approx(1 / 8 / 0.75), "busbw_gb_per_s": pytest.approx(1.5 / 8 / 0.75),
+        "correct": True, "time_us_interval": [large["time_us_min"], large["time_us_min"]], "confidence": 0.75,
+    }  # fmt: skip
     assert "reference" not in document
     done = chorale(capsys, "run", schedule, "--spec", "hypercube:2", *SIMULATED, "4097")  # the same network
     assert (done.code, "median us" in done.stderr, "median us" in done.stdout) == (0, False, True)
     assert "4097B is rounded up to 4128 bytes, so that its elements fill 8 chunks" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("runner", "way_out"),
-    [
-        ("local", "leave --where out to pace links"),
-        ("mpi", "to pace links, run `chorale fabric up SPEC --link-mbps 50`"),
-    ],
-)
-def test_crowded_ranks_on_loopback_are_told_what_paces_links(schedule, capsys, monkeypatch, runner, way_out):
+def test_crowded_ranks_on_loopback_are_told_what_paces_links(schedule, capsys, monkeypatch):
     submit = SimulatedRunner.submit
+    ways_out = {
+        "local": "leave --where out to pace links",
+        "mpi": "to pace links, run `chorale fabric up SPEC --link-mbps 50`",
+    }
+    for runner, way_out in ways_out.items():
 
-    def crowded(self: SimulatedRunner, request: RunRequest) -> Outcome:
-        outcome = submit(self, request)
-        assert isinstance(outcome, Measurement)
-        return replace(outcome, runner=runner, environment={"network": "loopback", "cores": 2})
+        def crowded(self: SimulatedRunner, request: RunRequest, runner: str = runner) -> Outcome:
+            outcome = submit(self, request)
+            assert isinstance(outcome, Measurement)
+            return replace(outcome, runner=runner, environment={"network": "loopback", "cores": 2})
 
-    monkeypatch.setattr(SimulatedRunner, "submit", crowded)
-    done = chorale(capsys, "run", schedule, *SIMULATED, "4K")
-    assert f"times show no speed-up; {way_out}" in " ".join(done.stdout.split())
+        monkeypatch.setattr(SimulatedRunner, "submit", crowded)
+        done = chorale(capsys, "run", schedule, *SIMULATED, "4K")
+        assert f"times show no speed-up; {way_out}" in " ".join(done.stdout.split())
 
 
 def test_a_reference_gives_ratios_and_its_own_results(schedule, capsys):
@@ -79,14 +71,9 @@ def test_a_reference_gives_ratios_and_its_own_results(schedule, capsys):
     options = ("--reference", "ring.json", "--repeats", 6, "--json")
     document = chorale(capsys, "run", schedule, *SIMULATED, "1M", *options).document
     (row,) = document["results"]
+    half = {name: pytest.approx(0.5) for name in ("median", "low", "high")}
     assert row["repeats"] == 6
-    assert row["ratio_to_reference"] == {
-        "reference": "ring.json",
-        "median": pytest.approx(0.5),
-        "low": pytest.approx(0.5),
-        "high": pytest.approx(0.5),
-        "confidence": 0.95,
-    }
+    assert row["ratio_to_reference"] == {"reference": "ring.json", "confidence": 0.95, **half}
     assert document["reference"]["name"] == "ring.json"
     assert document["reference"]["results"][0]["time_us_median"] == pytest.approx(2 * row["time_us_median"])
     table = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--reference", "ring.json").stdout
@@ -113,19 +100,18 @@ def test_a_program_is_checked_and_runs_on_the_topology_that_is_named(capsys):
     assert "a program must compute its collective correctly" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
+def test_what_cannot_run_says_so_in_one_line(schedule, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    on_gpus = ("--runner", "msccl", "--sizes", "1M", "--set", "launcher=srun")
+    for options, code, message in (
         ((*SIMULATED, "1M", "--trace", "trace.json"), 3, "can be traced, not square.parquet on simulated"),
         ((*SIMULATED, "1M", "--reference", "library:best"), 1, "rejected: the runtime has no algorithm of its own"),
         (("--runner", "mpi"), 3, "run: chorale fabric up torus:2x2"),
         (("--runner", "recorded"), 1, "nothing was recorded on torus:2x2, only on mi250half:2"),
-    ],
-)
-def test_what_cannot_run_says_so_in_one_line(schedule, capsys, options, code, message):
-    done = chorale(capsys, "run", schedule, *options)
-    assert (done.code, done.stderr.count("\n")) == (code, 1)
-    assert message in done.stderr
+        (on_gpus, 3, "there is no srun here; run on a node of a GPU cluster"),
+    ):
+        done = chorale(capsys, "run", schedule, *options)
+        assert (done.code, done.stderr.count("\n"), message in done.stderr) == (code, 1, True), done.stderr
 
 
 @pytest.mark.parametrize(("kind", "code"), [(FailureKind.CRASH, 1), (FailureKind.UNAVAILABLE, 3)])
@@ -137,24 +123,12 @@ def test_a_failure_is_an_exit_code_a_line_and_a_document(schedule, capsys, monke
 
     monkeypatch.setattr(SimulatedRunner, "submit", submit)
     done = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--json", code=code)
-    assert done.stderr == f"chorale: {kind}: rank 2 is on fire after 5 rounds\n"
-    assert done.document == {
-        "runner": "simulated",
-        "results": [],
-        "failure": {
-            "kind": kind.value,
-            "message": "rank 2 is on fire after 5 rounds",
-            "rank": 2,
-            "blocked": [{"rank": 2, "block": 0, "instruction": 7}],
-        },
-        "environment": {"runner": "simulated"},
-    }
-
-
-def test_a_machine_without_a_launcher_for_gpus_is_named(schedule, capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = chorale(capsys, "run", schedule, "--runner", "msccl", "--sizes", "1M", "--set", "launcher=srun", code=3)
-    assert "there is no srun here; run on a node of a GPU cluster" in done.stderr
+    said = "rank 2 is on fire after 5 rounds"
+    assert done.stderr == f"chorale: {kind}: {said}\n"
+    blocked = [{"rank": 2, "block": 0, "instruction": 7}]
+    told = {"kind": kind.value, "message": said, "rank": 2, "blocked": blocked}
+    environment = {"runner": "simulated"}
+    assert done.document == {"runner": "simulated", "results": [], "failure": told, "environment": environment}
 
 
 def test_schedules_are_lowered_for_the_runtime_of_the_gpus(schedule, capsys, tmp_path, monkeypatch):

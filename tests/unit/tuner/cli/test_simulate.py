@@ -35,7 +35,7 @@ def test_methods_and_files_as_json_and_plot(capsys, tmp_path):
     assert b"goodput" in (tmp_path / "a.svg").read_bytes()
 
 
-def test_auto_takes_the_fastest_method_at_each_size(capsys):
+def test_auto_takes_the_fastest_method_and_closed_forms_need_no_schedule(capsys):
     sizes = ("--sizes", "4KiB,16MiB", "--link-gbps", 100, "--json")
     document = chorale(capsys, "simulate", "auto", "torus:4x4", *sizes).document
     assert (document["method"], document["chosen_by"]) == ("auto", "time")
@@ -43,9 +43,15 @@ def test_auto_takes_the_fastest_method_at_each_size(capsys):
         alone = [chorale(capsys, "simulate", name, "torus:4x4", *sizes) for name in ("bfb", "swing-latency", "biring")]
         assert row["time_us"] <= min(done.document["results"][index]["time_us"] for done in alone) * 1.0001
     assert len({row["method"] for row in document["results"]}) == 2
+    arguments = ("simulate", "swing", "torus:64x64", "--sizes", "512M", "--link-gbps", 400, "--json")
+    document = chorale(capsys, *arguments).document
+    assert document["schedule"] == {"kind": "stepped", "steps": 24, "id": None}
+    # 1.1846 of the optimum 2 (N - 1) / N over four links (table 2: 1.19), and 24 steps over up to 21 hops.
+    bytes_us = 1.1846153846 * 2 * 4095 / 4096 * 2**29 / (4 * 50e3)
+    assert document["results"][0]["time_us"] == pytest.approx(bytes_us + 67.2, rel=1e-3)
 
 
-def test_bandwidths_of_the_topology_are_used(capsys, tmp_path):
+def test_bandwidths_of_the_topology_are_used_also_of_a_file_with_brackets(capsys, tmp_path):
     path = tmp_path / "pair.json"
     path.write_text(json.dumps(FLAT))
     arguments = ("simulate", "ring", f"file:{path}", "--sizes", 8000, "--hop-us", 0, "--link-latency-us", 0, "--json")
@@ -54,15 +60,11 @@ def test_bandwidths_of_the_topology_are_used(capsys, tmp_path):
     ignored = chorale(capsys, *arguments, "--link-gbps", 1)
     assert ignored.document["results"] == done.document["results"]
     assert "--link-gbps is not used" in ignored.stderr
-
-
-def test_algorithms_with_a_closed_form_need_no_schedule(capsys):
-    arguments = ("simulate", "swing", "torus:64x64", "--sizes", "512M", "--link-gbps", 400, "--json")
-    document = chorale(capsys, *arguments).document
-    assert document["schedule"] == {"kind": "stepped", "steps": 24, "id": None}
-    # 1.1846 of the optimum 2 (N - 1) / N over four links (table 2: 1.19), and 24 steps over up to 21 hops.
-    bytes_us = 1.1846153846 * 2 * 4095 / 4096 * 2**29 / (4 * 50e3)
-    assert document["results"][0]["time_us"] == pytest.approx(bytes_us + 67.2, rel=1e-3)
+    file = tmp_path / "x[" / "b].json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(FLAT))
+    done = chorale(capsys, "simulate", "bfb", f"file:{file}", "--link-gbps", 100, code=0)
+    assert f"not used: file:{file} has" in " ".join(done.stderr.split())
 
 
 def test_a_fit_is_printed_and_used(capsys, schedule, tmp_path):
@@ -83,11 +85,3 @@ def test_a_fit_is_printed_and_used(capsys, schedule, tmp_path):
     assert simulated["parameters"]["calibration"] == str(path)
     for row, run in zip(simulated["results"], done.document["results"], strict=True):
         assert row["time_us"] == pytest.approx(run["time_us_median"])
-
-
-def test_names_with_brackets_are_no_markup(capsys, tmp_path):
-    file = tmp_path / "x[" / "b].json"
-    file.parent.mkdir()
-    file.write_text(json.dumps(FLAT))
-    done = chorale(capsys, "simulate", "bfb", f"file:{file}", "--link-gbps", 100, code=0)
-    assert f"not used: file:{file} has" in " ".join(done.stderr.split())

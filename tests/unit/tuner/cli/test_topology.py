@@ -67,7 +67,7 @@ def test_list_json_has_every_family_with_an_example_that_works(run):
     assert "transpose(spec)" in run("list")
 
 
-def test_import_of_a_dump_joins_boxes(run, tmp_path):
+def test_import_of_a_dump_joins_boxes_or_says_that_it_only_places_devices(run, tmp_path, capsys):
     dump, output = tmp_path / "dump.xml", tmp_path / "cluster.json"
     dump.write_bytes(nvswitch_machine())
     run("import", dump, "--boxes", "2", "--nic-gbps", "100", "-o", output)
@@ -83,9 +83,6 @@ def test_import_of_a_dump_joins_boxes(run, tmp_path):
     run("import", dump, "-o", output)
     shown, read = (json.loads(run("show", f"file:{file}", "--json"))["topology"] for file in (dump, output))
     assert shown["id"] == read["id"]
-
-
-def test_import_says_when_a_file_only_places_devices(capsys, tmp_path):
     dump = tmp_path / "hints.xml"
     places = (pci(f"000{bus}:00:00.0", kind="0x030200") for bus in range(2))
     dump.write_bytes(system(cpu(0, *places)))

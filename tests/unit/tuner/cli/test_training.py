@@ -11,7 +11,7 @@ from tests.command import chorale
 OPTIONS = ("--link-gbps", 25, "--alpha-us", 10, "--link-latency-us", 0, "--hop-us", 0)
 
 
-def test_json(capsys):
+def test_json_a_table_and_a_picture(capsys, tmp_path):
     done = chorale(
         capsys, "training", "gpt2-small", "circulant:12,2,3", "hamiltonian-ring@shiftedring:12", *OPTIONS, "--json"
     )
@@ -32,12 +32,8 @@ def test_json(capsys):
     tokens_s = 12 * 8 * 768 * 2 * (6 * 512 + 6 * 114) / 12 * 4
     assert row["alltoall_s"] == pytest.approx(tokens_s / 16 / (row["alltoall_rate"] * 25e9 / 8))
     assert row["bucket_bytes"] == 2**20
-
-
-def test_for_people_and_as_a_picture(capsys, tmp_path):
     picture = tmp_path / "parts.svg"
-    done = chorale(capsys, "training", "resnet-50", "ring:8", *OPTIONS, "--plot", picture)
-    assert "bfb@ring:8" in done.stdout
+    assert "bfb@ring:8" in chorale(capsys, "training", "resnet-50", "ring:8", *OPTIONS, "--plot", picture).stdout
     assert picture.read_text().startswith("<?xml")
 
 
@@ -58,11 +54,6 @@ def test_a_recorded_profile_can_be_trained(capsys, monkeypatch, tmp_path):
     assert "1 layers, 6 parameters" in done.stdout
     profile = load_profile(str(tmp_path / "profile.json"))
     assert (profile.samples, profile.parameters, profile.bytes_per_parameter) == (4, 6, 2)
-
-
-def test_without_pytorch(capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert "PyTorch" in chorale(capsys, "record-training", "model:make", "-o", tmp_path / "profile.json", code=3).stderr
 
 
 JOB = """
@@ -90,14 +81,17 @@ def test_a_job_is_run_and_its_calls_are_shown(capsys, tmp_path):
     assert calls[1]["group"] == [0, 2]
 
 
+def test_without_pytorch(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    recorded = ("record-training", "model:make", "-o", tmp_path / "profile.json")
+    assert "PyTorch" in chorale(capsys, *recorded, code=3).stderr
+
+
 def test_jobs_that_fail_or_do_not_use_the_backend(capsys, tmp_path):
     file = tmp_path / "job.json"
-    assert chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", "raise SystemExit(7)").code == 7
+    job = ("record", "-o", file, "--", sys.executable, "-c")
+    chorale(capsys, *job, "raise SystemExit(7)", code=7)
     assert not file.exists()
-    file = tmp_path / "job.json"
     file.write_text("of an earlier job")
-    finished = chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", "pass")
-    assert (
-        finished.code,
-        "the job wrote no record, because it did not use the backend chorale" in finished.stderr,
-    ) == (1, True)
+    said = chorale(capsys, *job, "pass", code=1).stderr
+    assert "the job wrote no record, because it did not use the backend chorale" in said

@@ -248,13 +248,18 @@ def test_a_runner_that_replaces_another_keeps_what_both_have():
         parse_campaign(TEXT + "runner: {prob: 1}", ["runner.kind=simulated"])
 
 
-def test_a_resumed_launch_keeps_its_runner(home):
+def test_a_resumed_launch_keeps_its_runner_but_for_the_address_of_this_process(home):
     campaign, topology = parse_campaign(TEXT, ["baselines=[ring]"]), load_topology("hypercube:3")
     for resume in (False, True):
         open_store(campaign, topology, home, resume=resume).close()
     faster = parse_campaign(TEXT, ["baselines=[ring]", "runner.link_mbps=50"])
     with pytest.raises(InvalidInput, match="a resumed launch must keep its `runner`"):
         open_store(faster, topology, home, resume=True)
+    topology = load_topology("ring:4")
+    assert "msccl" not in conditions_of(small_campaign(), topology)["runner"]
+    settings = ({"iterations": 5, "address": "a"}, {"iterations": 5, "address": "b"}, {"iterations": 6})
+    first, second, other = (conditions_of(on_gpus("ring:4", **each), topology) for each in settings)
+    assert first == second != other
 
 
 def on_gpus(topology: str, needs: dict[str, Any] | None = None, **msccl: Any) -> Campaign:
@@ -314,11 +319,3 @@ def test_gpus_are_lent_by_ray_for_each_measurement_and_by_job_arrays():
 def test_what_cannot_go_together_is_said_before_anything_runs(campaign, message):
     with pytest.raises(InvalidInput, match=message):
         check_runner(campaign, load_topology(campaign.topology))
-
-
-def test_the_address_of_this_process_does_not_hinder_going_on():
-    topology = load_topology("ring:4")
-    assert "msccl" not in conditions_of(small_campaign(), topology)["runner"]
-    settings = ({"iterations": 5, "address": "a"}, {"iterations": 5, "address": "b"}, {"iterations": 6})
-    first, second, other = (conditions_of(on_gpus("ring:4", **each), topology) for each in settings)
-    assert first == second != other

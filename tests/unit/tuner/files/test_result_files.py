@@ -47,7 +47,7 @@ def test_labels_of_lines_are_no_part_of_them(label):
         assert found.rows == parse_results(text, "x")[0].rows
 
 
-def test_every_document_counts_and_tables_may_be_pasted():
+def test_every_document_counts_and_runs_of_other_numbers_of_ranks_stay_apart():
     text = (DATA / "results" / "all_reduce-nccl.json").read_text()
     (one,) = parse_results(text, "x")
     for several in (2 * text, f"[{text}, {text}]", text.replace("\n", " ") + "\n" + text + "\nDone.\n"):
@@ -66,10 +66,6 @@ def test_every_document_counts_and_tables_may_be_pasted():
     assert parse_results(table.replace(",", ";"), "x") == parse_results(table, "x")
     quoted = "".join(",".join(f'"{cell}"' for cell in line.split(",")) + "\r\n" for line in table.splitlines())
     assert parse_results("\ufeff" + quoted, "x") == parse_results(table, "x")
-
-
-def test_runs_of_other_numbers_of_ranks_stay_apart():
-    """Joined, sizes of both would be judged on the network of one."""
     text = (DATA / "results" / "all_reduce-nccl.log").read_text()
     more = text.replace(
         "#\n#     ", "#  Rank  2 Group  0 Pid 9 on node1 device  2 [0000:00:07] NVIDIA B200\n#\n#     ", 1

@@ -42,31 +42,17 @@ LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
 TOPOLOGY = load_topology("ring:4")
 
 
-def ticking() -> Clocks:
-    ticks = count()
-    return Clocks(lambda: float(next(ticks)), lambda: 1e9)
-
-
 def launch(
-    folder: Path,
-    campaign: Campaign,
-    workers: InlineWorkers,
-    listeners: tuple[Callable[[TrialRecord], None], ...] = (),
-    clocks: Clocks | None = None,
+    folder: Path, campaign: Campaign, workers: InlineWorkers, listeners: tuple[Callable[[TrialRecord], None], ...] = ()
 ) -> list[TrialRecord]:
-    """Run the loop on the launch in `folder`, new or not, and return its trials."""
-    store = Store(folder, None if (folder / "trials.jsonl").exists() else LAUNCH)
+    """Run the loop on the launch in `folder`, new or not, and return its trials; each look at the clock is a second."""
+    store, ticks = Store(folder, None if (folder / "trials.jsonl").exists() else LAUNCH), count(0.0)
     try:
-        plan = SearchPlan(
-            space_of(campaign),
-            "study",
-            campaign.resolved_sampler,
-            0,
-            partial(trial_id, "launch"),
-            tuple(campaign.sizes),
-        )
+        names, sizes = partial(trial_id, "launch"), tuple(campaign.sizes)
+        plan = SearchPlan(space_of(campaign), "study", campaign.resolved_sampler, 0, names, sizes)
         search = Search(plan, open_storage(None, folder / "optuna.journal"), store.trials)
-        TrialLoop(campaign, TOPOLOGY, store, search, workers, clocks or ticking(), listeners=listeners).run()
+        clocks = Clocks(lambda: next(ticks), lambda: 1e9)
+        TrialLoop(campaign, TOPOLOGY, store, search, workers, clocks, listeners=listeners).run()
     finally:
         store.close()
     return store.trials
@@ -106,7 +92,6 @@ def test_every_measurement_has_its_own_seed_and_all_baselines_or_none(tmp_path):
     assert all(BASELINES & set(request.programs) in (BASELINES, set()) for request in runner.requests)
     assert len({request.seed for request in runner.requests}) == len(runner.requests)
     for trial in trials:
-        assert isinstance(trial, CompleteTrial)
         assert set(trial.sizes[0].baseline_times_s) == {"ring", "biring"}
         assert [size.size_bytes for size in trial.sizes] == [4096, 65536]
 
@@ -134,21 +119,12 @@ def test_candidates_with_the_same_program_share_one_measurement_unless_it_failed
     campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
     trials = launch(tmp_path, campaign, InlineWorkers(runner))
     shared, measured = sorted(trials, key=lambda trial: trial.same_program_as or "", reverse=True)
-    assert isinstance(measured, CompleteTrial)
-    assert isinstance(shared, CompleteTrial)
     assert (shared.same_program_as, shared.sizes) == (measured.trial_id, measured.sizes)
     assert len(runner.requests) == 1
     failures = iter([RunFailure(FailureKind.CRASH, "made to fail once"), None])
     (tmp_path / "twin").mkdir()
     trials = launch(tmp_path / "twin", campaign, InlineWorkers(FakeRunner(lambda _: next(failures))))
     assert [type(trial) for trial in trials] == [FailedTrial, CompleteTrial]
-
-
-@pytest.mark.parametrize("kind", [FailureKind.CRASH, FailureKind.REJECTED])
-def test_failures_are_recorded_and_the_campaign_goes_on(tmp_path, kind):
-    trials = launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner(fail_with(kind))))
-    assert len(trials) == 6
-    assert all(isinstance(trial, FailedTrial) and trial.failure_kind == kind for trial in trials)
 
 
 def test_what_a_method_cannot_do_is_pruned_and_a_runner_that_is_not_available_ends_the_campaign(tmp_path):
@@ -198,7 +174,6 @@ def test_the_best_meet_in_a_final_which_may_fail(tmp_path):
     runner = FakeRunner()
     launch(tmp_path, small_campaign(), InlineWorkers(runner))
     final = stored(tmp_path).final
-    assert final is not None
     assert set(runner.requests[-1].programs) == {"baseline:ring", *final.results}
     assert len(final.results) >= 2
     before = len(runner.requests)

@@ -86,7 +86,6 @@ def test_a_launch_that_misleads_is_dropped(measured, tmp_path):
     home, first = Home(tmp_path / "home"), measured[1]
     store = open_store(whole(name="liar"), load_topology("ring:4"), home, resume=False)
     for trial in first.trials:
-        assert isinstance(trial, CompleteTrial)
         opposite = [replace(one, times_s=(one.baseline_median_s * one.speedup,)) for one in trial.sizes]
         store.add(replace(trial, sizes=tuple(opposite)))
     store.close()

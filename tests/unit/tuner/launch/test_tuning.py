@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,6 @@ def test_a_launch_is_tracked_registered_and_reported(home):
     runs = trial_runs(home, report)
     assert set(runs) == {trial.trial_id for trial in report.trials}
     for trial in report.trials:
-        assert isinstance(trial, CompleteTrial)
         logged = runs[trial.trial_id]
         assert logged.info.status == "FINISHED"
         assert logged.data.tags[PARENT_TAG] == document["parent_run_id"]
@@ -128,25 +128,27 @@ def test_a_launch_is_tracked_registered_and_reported(home):
 
 def test_a_tampered_registry_is_noticed(home):
     report = run(home)
+
+    def best() -> Any:
+        return load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
+
     for name in ("schedule.parquet", "program.xml", "manifest.json"):
-        paths = list((home.artifacts / "small" / "models").rglob(name))
-        assert paths
-        sound = [path.read_bytes() for path in paths]
-        for path, content in zip(paths, sound, strict=True):
+        sound = {path: path.read_bytes() for path in (home.artifacts / "small" / "models").rglob(name)}
+        assert sound
+        for path, content in sound.items():
             middle = len(content) // 2
             path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
         with pytest.raises(CheckFailed):
-            load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
-        for path, content in zip(paths, sound, strict=True):
+            best()
+        for path, content in sound.items():
             path.write_bytes(content)
-        assert load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
-    folder = report.folder / "schedules"
+        assert best()
     ring = next(trial for trial in report.trials if trial.candidate.method == "ring")
     assert isinstance(ring, CompleteTrial)
     for path in (home.artifacts / "small" / "models").rglob("schedule.parquet"):
-        shutil.copy(folder / f"{ring.schedule_id}.parquet", path)
+        shutil.copy(report.folder / "schedules" / f"{ring.schedule_id}.parquet", path)
     with pytest.raises(CheckFailed, match="the one that was measured"):
-        load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
+        best()
 
 
 def test_resuming_repeats_nothing_and_a_second_launch_stays_apart(home):
@@ -192,17 +194,13 @@ def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(home, caplog)
     assert set(later.versions.values()) == {"1"}
 
 
-def test_failed_trials_are_tracked_with_their_kind(home):
+def test_failed_trials_are_tracked_with_their_kind_and_an_interrupted_launch_keeps_what_finished(home):
     report = run(home, runner=FakeRunner(fail_with(FailureKind.TIMEOUT)))
-    assert report.ranked_trials == ()
-    assert report.versions == {}
+    assert (report.ranked_trials, report.versions) == ((), {})
     runs = trial_runs(home, report).values()
-    assert {run.info.status for run in runs} == {"FAILED"}
-    assert {run.data.tags["chorale.failure_kind"] for run in runs} == {"timeout"}
-
-
-def test_an_interrupted_launch_keeps_what_finished(home):
-    calls = iter(range(100))
+    facts = {(run.info.status, run.data.tags["chorale.failure_kind"]) for run in runs}
+    assert facts == {("FAILED", "timeout")}
+    calls = count()
 
     def interrupt(request: object) -> None:
         if next(calls) == 3:
@@ -261,35 +259,20 @@ def test_a_deterministic_campaign_has_one_program_at_all_sizes_with_the_same_bit
         run(home, campaign)
 
 
-class _Rival(LaunchProgress):
-    """Progress lines of a launch; after its third trial the whole launch is done again beside it."""
+def test_the_first_launch_ends_and_nothing_is_doubled(home, monkeypatch):
+    """After its third trial, the whole launch is done again beside it."""
+    campaign, folder = small_campaign(budget={"trials": 8}), home.campaigns / "small" / "1"
+    told, numbers = LaunchProgress.trial, count(1)
 
-    def __init__(self, home: Home, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._home = home
+    def rival(self: LaunchProgress, record: TrialRecord) -> None:
+        told(self, record)
+        if next(numbers) == 3:
+            replace_files(folder)
+            run(home, campaign, resume=True)
 
-    def trial(self, record: TrialRecord) -> None:
-        super().trial(record)
-        if len(self._trials) == 3:
-            replace_files(self._home.campaigns / "small" / "1")
-            launch_beside(self._home, resume=True)
-
-
-def launch_beside(home: Home, resume: bool, rival: bool = False) -> TuneReport:
-    campaign = small_campaign(budget={"trials": 8})
-    workers = InlineWorkers(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))
-
-    def progress(budget: int, done: Any) -> LaunchProgress:
-        arguments = (Console(quiet=True), budget, done)
-        return _Rival(home, *arguments) if rival else LaunchProgress(*arguments)
-
-    return tune(campaign, load_topology(campaign.topology), home, resume, lambda: workers, progress)
-
-
-def test_the_first_launch_ends_and_nothing_is_doubled(home):
+    monkeypatch.setattr(LaunchProgress, "trial", rival)
     with pytest.raises(JournalLost, match="was replaced by another file"):
-        launch_beside(home, resume=False, rival=True)
-    folder: Path = home.campaigns / "small" / "1"
+        run(home, campaign)
     trials = recorded(folder)
     assert set(trials.values()) == {1}
     assert len(trials) == 8
@@ -306,4 +289,4 @@ def test_a_search_that_another_launch_took_over_is_not_blamed(home, monkeypatch)
 
     monkeypatch.setattr(Search, "ask", ask)
     with pytest.raises(JournalLost, match="was replaced by another file"):
-        launch_beside(home, resume=False)
+        run(home)

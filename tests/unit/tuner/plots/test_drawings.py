@@ -56,7 +56,7 @@ def test_nodes_stand_apart_and_curves_join_them(spec):
         assert np.allclose(curve[[0, -1]], places[[connection.src, connection.dst]])
 
 
-def test_links_around_a_torus_pass_by_the_nodes_between():
+def test_a_torus_stands_on_its_grid_and_links_around_it_pass_by_the_nodes_between():
     topology = parse_topology("torus:4x4")
     places = node_positions(topology)
     connections = connections_of(topology)
@@ -64,9 +64,6 @@ def test_links_around_a_torus_pass_by_the_nodes_between():
         others = np.delete(places, [connection.src, connection.dst], axis=0)
         distance = np.linalg.norm(curve[:, None] - others[None, :], axis=2).min()
         assert distance > 0.2, connection
-
-
-def test_a_torus_stands_on_its_grid_and_many_nodes_around_their_only_switch():
     places = node_positions(parse_topology("transpose(torus:3x5)"))
     assert np.allclose(places, [(rank % 5, -(rank // 5)) for rank in range(15)])
     places = node_positions(parse_topology("nvl72:1"))
@@ -116,7 +113,6 @@ def test_rows():
 def test_routers_stand_inside_a_circle_of_hosts():
     topology = parse_topology("dragonfly:4,2,2")
     places = switched_positions(topology)
-    assert places is not None
     radius = np.hypot(*places.T)
     assert np.allclose(radius[:72], radius[0])
     assert np.allclose(radius[72:], radius[72])

@@ -2,18 +2,16 @@
 
 import json
 import os
-from functools import cache
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from chorale.runners.recorded.table import COLUMNS, RecordedTable, mi250_table
+from chorale.runners.recorded.table import COLUMNS, RecordedTable
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.replay.campaign import NOISES, Noise, ReplayedCampaign, ReplayOptions, replay_document
-from chorale.tuner.replay.tasks import GridTask, log_runs, read_records, replay_tasks
-from chorale.tuner.search.size_model import Prior
+from chorale.tuner.replay.tasks import log_runs, read_records, replay_tasks
 from tests.command import chorale
 
 SIZES = (4096, 65536, 2**20)
@@ -58,50 +56,6 @@ def test_another_fabric_is_learned_from(tmp_path):
     warm = replay_document((path,), 12, 3, "none", "sizes-gp", "rack")
     assert [task["prior"] for task in warm["tasks"]] == [True, False]
     assert warm["tasks"][0]["trials_to_5pct_mean"] <= cold["tasks"][0]["trials_to_5pct_mean"]
-
-
-MOST_COST = 1.2
-"""Of a campaign with any prior over one without, in the mean."""
-
-KINDS = ("negated", "negated and scaled", "scaled", "shifted", "permuted", "noise")
-
-
-def adversary(kind: str, task: GridTask, seed: int) -> Prior:
-    """Return a prior of `task` that misleads."""
-    random = np.random.default_rng([seed, 77])
-    true = np.log(task.library_s / task.times_s)
-    gains = {
-        "negated": -true,
-        "negated and scaled": -10 * true,
-        "scaled": 10 * true,
-        "shifted": true + 3,
-        "permuted": random.permutation(true),
-        "noise": random.normal(0, 0.5, true.shape),
-    }[kind]
-    return Prior(dict(zip(task.candidates, gains, strict=True)), kind)
-
-
-@cache
-def recorded_tasks() -> list[GridTask]:
-    return replay_tasks(mi250_table())
-
-
-@cache
-def trials_and_seconds(task: GridTask, seed: int, kind: str | None) -> tuple[float, float]:
-    """Return what a campaign takes to within 5 % of the best in the mean over sizes."""
-    options = ReplayOptions(len(task.candidates), Noise.parse("lognormal:0.05"))
-    campaign = ReplayedCampaign(task, options, seed, None if kind is None else adversary(kind, task, seed))
-    campaign.search(until=1.05)
-    return len(campaign.tried), campaign.seconds
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_adversarial_prior_costs_little(kind):
-    misled, alone = (
-        np.sum([trials_and_seconds(task, seed, which) for task in recorded_tasks()[1:3] for seed in range(4)], axis=0)
-        for which in (kind, None)
-    )
-    assert (misled <= MOST_COST * alone).all()
 
 
 def test_what_is_thrifty_measures_less_than_all_of_every_trial(tmp_path):

@@ -176,7 +176,7 @@ DUMPED = TOOLS / "nccl-graph.xml"
 PAIRS = f"file:{TOOLS / 'a100x4-nv4.txt'}"
 
 
-def test_a_file_is_read_and_written_back():
+def test_graph_files_are_read_and_written_back_and_others_refused():
     [graph] = read_graphs(DUMPED.read_bytes())
     assert graph == NcclGraph(0, RING, 20, 20, (NcclChannel((0, 1, 3, 2), (0, 0)),))
     assert read_graphs(graph_file([graph])) == [graph]
@@ -184,9 +184,6 @@ def test_a_file_is_read_and_written_back():
     text = DUMPED.read_bytes().replace(b'gpu dev="3"', b'gpu dev="0x100000000000003"')
     [graph] = read_graphs(text.replace(b'net dev="0"', b'net dev="a"'))
     assert graph.channels == (NcclChannel((0, 1, 3, 2), (10, 10)),)
-
-
-def test_other_files_are_refused():
     for content, message in (
         (b"<system/>", "the root element of a graph file of NCCL must be <graphs>"),
         (b'<graphs version="1"/>', "this graph file of NCCL has no graph with channels"),
@@ -196,7 +193,7 @@ def test_other_files_are_refused():
             read_graphs(content)
 
 
-def test_a_dumped_ring_beside_those_that_are_found(capsys):
+def test_rings_beside_those_that_are_found_of_one_box_and_of_several(capsys, tmp_path):
     """One ring of 20 over links of 100, which could carry rings of 300 in all: three links at each of four GPUs."""
     document = chorale(capsys, "topology", "graph", PAIRS, DUMPED, "--json").document
     [dumped] = document["graphs"]
@@ -205,6 +202,17 @@ def test_a_dumped_ring_beside_those_that_are_found(capsys):
     assert document["found"]["carried_gb_per_s"] == pytest.approx(300)
     assert document["found"]["stated_gb_per_s"] == pytest.approx(240)  # NCCL counts 20 of 25 for a link
     assert "found here" in chorale(capsys, "topology", "graph", PAIRS, DUMPED).stdout
+    graph = NcclGraph(0, RING, 45, 45, (NcclChannel(tuple(range(8)), (0, 0)),))
+    assert fitted(graph, parse_topology("h100:2"))["carried_gb_per_s"] == pytest.approx(50)
+    assert "for one box" in chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml", code=2).stderr
+    topology = parse_topology("h100:1")
+    chain = NcclGraph(1, 1, 30, 30, (NcclChannel(tuple(range(8))),))
+    assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(
+        225
+    )  # a GPU inside the chain sends twice at 450
+    with pytest.raises(InvalidInput, match="the graph is for another number of GPUs"):
+        fitted(read_graphs(DUMPED.read_bytes())[0], topology)
+    assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology)["carried_gb_per_s"] is None
 
 
 def test_rings_are_found_and_written_as_the_library_takes_them():
@@ -217,18 +225,3 @@ def test_rings_are_found_and_written_as_the_library_takes_them():
             rings = [channel.gpus for channel in graph.channels]
             assert len({pair for ring in rings for pair in pairwise([*ring, ring[0]])}) == 56
         assert read_graphs(graph_file([graph])) == [graph]
-
-
-def test_several_boxes_are_one_ring_and_trees_go_both_ways(capsys, tmp_path):
-    """Each box is entered and left by one NIC of 50."""
-    graph = NcclGraph(0, RING, 45, 45, (NcclChannel(tuple(range(8)), (0, 0)),))
-    assert fitted(graph, parse_topology("h100:2"))["carried_gb_per_s"] == pytest.approx(50)
-    assert "for one box" in chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml", code=2).stderr
-    topology = parse_topology("h100:1")
-    chain = NcclGraph(1, 1, 30, 30, (NcclChannel(tuple(range(8))),))
-    assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(
-        225
-    )  # a GPU inside the chain sends twice at 450
-    with pytest.raises(InvalidInput, match="the graph is for another number of GPUs"):
-        fitted(read_graphs(DUMPED.read_bytes())[0], topology)
-    assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology)["carried_gb_per_s"] is None

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -72,11 +73,17 @@ def told(search: Search) -> dict[str, TrialState]:
     return {trial.user_attrs[TRIAL_ID]: trial.state for trial in named if trial.state.is_finished()}
 
 
-def test_a_storage_may_be_a_path_as_mlflow_writes_it(tmp_path):
+def test_a_path_as_mlflow_writes_it_is_a_journal_that_other_tools_of_optuna_read(tmp_path):
     for name, prefix in {"plain": "", "file": "file:", "url": "file://"}.items():
         work(Search(plan("random"), open_storage(f"{prefix}{tmp_path}/{name}", tmp_path / "other")), 1)
         assert b'"op_code"' in (tmp_path / name).read_bytes()
     assert not (tmp_path / "other").exists()
+    for _ in range(2):  # made, and found again
+        optuna.create_study(
+            storage=open_storage(str(tmp_path / "optuna.log"), tmp_path / "no"), study_name="a", load_if_exists=True
+        )
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "optuna.log"))
+    assert optuna.get_all_study_names(optuna.storages.JournalStorage(backend)) == ["a"]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -114,7 +121,6 @@ def test_what_the_store_knows_and_the_study_does_not_is_added(tmp_path):
     journal = tmp_path / "died"  # the process, between the journal and the study
     first = Search(plan(), open_storage(None, journal))
     suggestion = first.ask()
-    assert suggestion is not None
     trial = complete(suggestion.candidate, 1.0)
     second = Search(plan(), open_storage(None, journal), [trial])
     assert told(second) == {trial.trial_id: TrialState.COMPLETE}
@@ -167,14 +173,8 @@ HOSTILE = {
 def space_plan(sampler: str) -> SearchPlan:
     dimensions = {"method": ("a", "b", "c"), "k": (1, 2, 4), "channels": (1, 2)}
 
-    class Everything:
-        def matters(self, parameter: str, method: str) -> bool:
-            return True
-
-        def reason_not_to_try(self, candidate: Candidate) -> str | None:
-            return None
-
-    return SearchPlan(SearchSpace(dimensions, Everything()), "fuzz", sampler, 0, lambda one: one.id, HOSTILE_SIZES)
+    everything = SimpleNamespace(matters=lambda *_: True, reason_not_to_try=lambda _: None)
+    return SearchPlan(SearchSpace(dimensions, everything), "fuzz", sampler, 0, lambda one: one.id, HOSTILE_SIZES)
 
 
 def timed_record(candidate: Candidate, times: np.ndarray) -> CompleteTrial:
@@ -216,15 +216,6 @@ def make_database(file: Path, *tables: str) -> None:
     with closing(sqlite3.connect(file)) as connection:
         for table in tables:
             connection.execute(f"CREATE TABLE {table} (id INTEGER)")
-
-
-def test_a_path_is_a_journal_that_other_tools_of_optuna_read(tmp_path):
-    for _ in range(2):  # made, and found again
-        optuna.create_study(
-            storage=open_storage(str(tmp_path / "optuna.log"), tmp_path / "no"), study_name="a", load_if_exists=True
-        )
-    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "optuna.log"))
-    assert optuna.get_all_study_names(optuna.storages.JournalStorage(backend)) == ["a"]
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def tried(choice: AcquisitionOptimizer, count: int) -> list[Candidate]:
     return list(gains)
 
 
-def test_the_best_points_of_each_size_or_of_all_are_found_soon():
+def test_the_best_points_of_each_size_or_of_all_are_found_soon_and_none_twice():
     every = np.array([gain(point) for point in CHOICES])
     weights = [1e-6, 1e-6, 1.0]
     for seed in range(5):
@@ -106,9 +106,6 @@ def test_the_best_points_of_each_size_or_of_all_are_found_soon():
         assert max(first) == max(gain(point).mean() for point in CHOICES)
         first = [gain(point)[2] for point in tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, seed, weights), 5)]
         assert max(first) == every[:, 2].max()
-
-
-def test_points_under_way_are_not_chosen_and_failures_keep_the_search_away():
     gains = {point: gain(point) for point in CHOICES[:2]}
     busy, failed = CHOICES[2:8], CHOICES[8:11]
     assert AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, 0).next(gains, failed, busy) == CHOICES[11]

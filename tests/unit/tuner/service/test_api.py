@@ -61,15 +61,11 @@ def test_a_program_is_made_of_a_result_and_checked(service):
     assert answer.json()["gpus"]
 
 
-def test_a_bound_and_a_find(service):
+def test_bounds_finds_and_judgements(service):
     document = service.document(service.finished(service.post("/v1/bounds", topology="a100:2", **GATHER).json()))
     assert (document["time_per_byte"], document["because_in_network"]) == ("3/1040", None)
     assert "must get" in document["because"]
     assert service.document(service.finished(service.post("/v1/finds", nodes=16, degree=4).json()))["frontier"]
-
-
-def test_results_are_judged(service):
-    """8 H100 at 270 GB/s, which is 60 % of what switches that add allow."""
     row = "1073741824 268435456 float sum -1 3976.8 270.00 472.50 0 3976.8 270.00 472.50 0"
     body = {"topology": "h100:1", "results": f"# Collective test starting: all_reduce_perf\n{row}\n"}
     document = service.document(service.finished(service.post("/v1/judgements", **body).json()))

@@ -1,14 +1,12 @@
 """Requests drawn from the service's OpenAPI document: every answer is one that it names, never a 5xx."""
 
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -17,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.serving import served
 from tests.unit.tuner.service.conftest import BEARER, FakeTaskBackend, start_service
-from tests.waiting import free_port, until
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
@@ -26,16 +24,10 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 @pytest.fixture(scope="module")
 def drawn_from(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[Any]:
     """The document of a service that answers on a port of this machine; its registry is made before."""
-    port, home = free_port(), tmp_path_factory.mktemp("fuzz")
+    home = tmp_path_factory.mktemp("fuzz")
     shutil.copy(mlflow_template, home / "mlflow.db")
-    api = start_service(home, FakeTaskBackend()).app
-    server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started)
-    yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
-    server.should_exit = True
-    thread.join(timeout=10)
+    with served(start_service(home, FakeTaskBackend()).app) as address:
+        yield schemathesis.openapi.from_url(f"{address}/openapi.json")
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])

@@ -59,7 +59,7 @@ def test_a_network_is_described_and_drawn_from_its_spec_and_from_a_document(serv
     assert "at most 512 nodes" in view["why"]
 
 
-def test_the_catalog_names_what_requests_may_name(service):
+def test_the_catalog_names_what_requests_may_name_and_vendored_files_may_be_cached(service):
     names = service.client.get("/v1/catalog").json()
     assert "auto" in {method["name"] for method in names["methods"]}
     assert "simulated" in names["runners"]
@@ -67,9 +67,6 @@ def test_the_catalog_names_what_requests_may_name(service):
     for family in names["families"]:
         assert parse_topology(family["example"]).compute_count
     assert names["dashboards"] == {"mlflow": None, "ray": None, "optuna": None}
-
-
-def test_vendored_files_come_from_the_service_and_may_be_cached(service):
     for name in json.loads(service.client.get("/vendor/vendored.json").text):
         for file in name["sha256"]:
             response = service.client.get(f"/vendor/{file}")
@@ -90,6 +87,13 @@ def test_a_campaign_as_yaml_is_checked_and_launched(service):
     assert service.post("/v1/campaigns", yaml=CAMPAIGN).json()["name"] == "small"
     assert service.post("/v1/campaigns", yaml=CAMPAIGN, campaign={}).status_code == 422
     assert service.post("/v1/campaigns").status_code == 422
+
+
+async def count_events(stream: Any, counts: list[int] | None = None) -> None:
+    """Read a stream to its end; add how many parts it had."""
+    count = len([event async for event in stream])
+    if counts is not None:
+        counts.append(count)
 
 
 def told(streams: EventStreams, topics: dict[str, Topic], stopping: threading.Event, count: int) -> list[str]:
@@ -125,14 +129,10 @@ def test_looks_of_all_streams_of_a_token_take_a_small_part_of_a_processor():
         while time.thread_time() < begun_s + 0.004:
             pass
 
-    async def read() -> None:
-        async for _ in streams.events("me", {"it": Topic(look, 0.0)}):
-            pass
-
     async def read_all() -> None:
         async with anyio.create_task_group() as group:
             for _ in range(10):
-                group.start_soon(read)
+                group.start_soon(count_events, streams.events("me", {"it": Topic(look, 0.0)}))
             while len(looks) < 10:
                 await anyio.sleep(0.01)
             await anyio.sleep(0.4)
@@ -153,16 +153,13 @@ def test_a_refusal_is_an_event_and_streams_of_a_token_are_bounded(monkeypatch):
     assert json.loads(event.split("data: ")[1])["error"]["status"] == 422
     monkeypatch.setattr(events, "MAX_STREAMS", 1)
     stopping.clear()
-    first, second = (streams.response("me", {}) for _ in range(2))  # both may begin, since neither has yet
+    both = [streams.response("me", {}) for _ in range(2)]  # both may begin, since neither has yet
     sent = list[int]()
-
-    async def read(answer: Any) -> None:
-        sent.append(len([event async for event in answer.body_iterator]))
 
     async def read_both() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(read, first)
-            group.start_soon(read, second)
+            for answer in both:
+                group.start_soon(count_events, answer.body_iterator, sent)
             await anyio.sleep(0.1)
             with pytest.raises(TooManyRequests, match="streams"):
                 streams.response("me", {})

@@ -82,9 +82,8 @@ def test_profiles_that_do_not_fit_are_refused(tmp_path, text, message):
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("runner", "options", "spec", "profile", "shape"),
-    [
+def test_jobs_ask_for_what_the_runner_needs():
+    for runner, options, spec, profile, shape in (
         ("nccl", {}, "a100:1", {}, JobShape(1, 8, 8)),
         ("msccl", {"launcher": "openmpi"}, "a100:2", {}, JobShape(2, 8, 8)),
         ("msccl", {"launcher": "ray"}, "a100:2", {"gpus_per_node": 0}, JobShape(2, 8, 0, ray=True)),
@@ -94,11 +93,9 @@ def test_profiles_that_do_not_fit_are_refused(tmp_path, text, message):
         ("mpi", {"hosts": "n3,n2"}, "ring:8", {}, JobShape(2, 4, hosts=("n3", "n2"))),
         ("oneccl", {"where": "cluster"}, "ring:4", {}, JobShape(4, 1, ray=True)),
         ("simulated", {}, "torus:4x4", {}, JobShape(1, 1)),
-    ],
-)
-def test_jobs_ask_for_what_the_runner_needs(runner, options, spec, profile, shape):
-    asked = SlurmProfile.model_validate(profile)
-    assert job_shape(runner_config(runner, options), load_topology(spec), asked) == shape
+    ):
+        asked = SlurmProfile.model_validate(profile)
+        assert job_shape(runner_config(runner, options), load_topology(spec), asked) == shape
 
 
 def _profile(folder: Path, *prologue: str) -> SlurmProfile:

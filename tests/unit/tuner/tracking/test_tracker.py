@@ -1,19 +1,19 @@
 """What MLflow is told and asked: the tracker with a store that fails, the registry, new databases, addresses."""
 
 import signal
-import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
@@ -25,6 +25,8 @@ from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete, small_campaign, tracked_runs
+from tests.serving import served
+from tests.unit.tuner.search.test_search import make_database
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
 TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number in range(1, 6)]
@@ -116,12 +118,7 @@ def test_the_opening_can_be_waited_for(home, store, monkeypatch):
     """Whoever opens MLflow beside a tracker waits first: tables made by two threads at once fail for both."""
     tracker, events = Tracker(home, small_campaign(), load_topology("ring:4"), store), []
     genuine = MlflowStore.experiment
-
-    def slow(self: MlflowStore, name: str) -> str:
-        time.sleep(0.5)
-        events.append("opened")
-        return genuine(self, name)
-
+    slow = lambda *given: (time.sleep(0.5), events.append("opened"), genuine(*given))[-1]  # noqa: E731
     monkeypatch.setattr(MlflowStore, "experiment", slow)
     tracker.await_opening(60.0)
     events.append("waited")
@@ -139,11 +136,25 @@ def test_an_interrupt_waits_until_mlflow_is_imported(home, store, monkeypatch):
     assert imported
 
 
-def test_the_same_program_from_another_kind_of_runner_is_another_version():
+def test_winners_of_size_classes_are_versions_by_program_and_kind_of_runner():
     local, simulated = ({RUNNER: runner, PROGRAM_ID: "p"} for runner in ("local", "simulated"))
     assert is_same(local, local)
     assert not is_same(simulated, local)
     assert not is_same({}, local)
+    small, large = best_programs([standing(1, (1.0, 4.0, 8.0)), standing(2, (3.0, 2.0, 2.0))])
+    assert (small.size_class.exponent, large.size_class.exponent) == (10, 12)
+    assert small.stored.candidate.channels == 1  # sqrt(8 * 2) against sqrt(8/3 * 4)
+    assert small.speedup == pytest.approx(4.0)
+    assert small.time_us == pytest.approx(2e6)
+    assert large.trial.candidate.channels == 2
+    assert best_programs([]) == []
+    small, large = best_programs([standing(1, (7.9, 7.9, 4.0), ring=9.0, library_own=8.0)])
+    assert (small.baseline, small.library, small.stored) == ("library:own", "own", None)
+    assert small.time_us == pytest.approx(8e6)
+    assert small.speedup == 1
+    assert (large.baseline, large.library) == (None, None)
+    [tie, _] = best_programs([standing(1, (8.0, 8.0, 1.0), ring=8.0)])
+    assert (tie.baseline, tie.library, tie.stored) == ("ring", None, None)
 
 
 def test_the_version_behind_an_alias_is_found_and_nothing_where_there_is_none(home, tmp_path):
@@ -170,8 +181,6 @@ def test_what_cannot_be_asked_is_not_taken_for_nothing(home, tmp_path, monkeypat
     with pytest.raises(Unavailable, match="file"):
         MlflowStore(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", tmp_path / "artifacts")
 
-
-def test_a_server_with_logins_forbids_questions_about_models_that_it_does_not_have(tmp_path):
     class ForbiddenError(Exception):
         error_code = "PERMISSION_DENIED"
 
@@ -192,24 +201,6 @@ def standing(channels: int, times: tuple[float, ...], **baselines: float) -> Ran
     beside = {name.replace("_", ":"): (time,) for name, time in (baselines or {"ring": 8.0}).items()}
     sizes = tuple(SizeResult(size, size, (time,), beside) for size, time in zip(SIZES, times, strict=True))
     return RankedTrial(complete(Candidate("bfb", channels=channels), number=channels), sizes)
-
-
-def test_winners_of_size_classes():
-    small, large = best_programs([standing(1, (1.0, 4.0, 8.0)), standing(2, (3.0, 2.0, 2.0))])
-    assert (small.size_class.exponent, large.size_class.exponent) == (10, 12)
-    assert small.stored is not None
-    assert small.stored.candidate.channels == 1  # sqrt(8 * 2) against sqrt(8/3 * 4)
-    assert small.speedup == pytest.approx(4.0)
-    assert small.time_us == pytest.approx(2e6)
-    assert large.trial.candidate.channels == 2
-    assert best_programs([]) == []
-    small, large = best_programs([standing(1, (7.9, 7.9, 4.0), ring=9.0, library_own=8.0)])
-    assert (small.baseline, small.library, small.stored) == ("library:own", "own", None)
-    assert small.time_us == pytest.approx(8e6)
-    assert small.speedup == 1
-    assert (large.baseline, large.library) == (None, None)
-    [tie, _] = best_programs([standing(1, (8.0, 8.0, 1.0), ring=8.0)])
-    assert (tie.baseline, tie.library, tie.stored) == ("ring", None, None)
 
 
 ROOT = Path(__file__).parents[4]
@@ -264,36 +255,22 @@ def test_one_that_was_not_made_to_its_end_is_named_with_a_way_out(tmp_path, mlfl
     if is_cut:
         file.write_bytes(mlflow_template.read_bytes()[: mlflow_template.stat().st_size // 2])
     else:  # as MLflow itself leaves it when it is killed
-        with closing(sqlite3.connect(file)) as connection:
-            connection.execute("CREATE TABLE experiments (experiment_id INTEGER, name TEXT)")
-            connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
+        make_database(file, "experiments", "scorers")
     with pytest.raises(Unavailable, match="--resume"):
         MlflowStore(f"sqlite:///{file}?again", tmp_path / "artifacts").experiment("second")
 
 
-class Guarded(BaseHTTPRequestHandler):
-    """A server that is healthy for everybody, and answers its own user only, or with a page."""
-
-    def do_GET(self) -> None:
-        is_known = self.headers.get("Authorization") == "Basic dTpw"  # u:p
-        is_open = self.path == "/health" or self.path.startswith("/page/") or is_known
-        self.send_response(200 if is_open else 401)
-        self.end_headers()
-        self.wfile.write(b"{}" if is_known else b"<html>sign in</html>")
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def log_message(self, *_words: object) -> None:
-        """Say nothing."""
+def guarded(request: Request) -> Response:
+    """Answer as a server that is healthy for everybody, and knows its own user only, or has pages."""
+    is_known = request.headers.get("Authorization") == "Basic dTpw"  # u:p
+    is_open = request.url.path == "/health" or request.url.path.startswith("/page/") or is_known
+    return Response("{}" if is_known else "<html>sign in</html>", 200 if is_open else 401)
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with served(Starlette(routes=[Route("/{path:path}", guarded, methods=["GET", "POST"])])) as address:
+        yield int(address.rpartition(":")[2])
 
 
 @pytest.mark.parametrize(
@@ -311,11 +288,9 @@ def port() -> Iterator[int]:
         ("nonsense://x", "unsupported URI"),
     ],
 )
-@pytest.mark.usefixtures("no_proxy")
-def test_what_does_not_work_is_said_with_its_cause(tmp_path, port, address, words):
-    with closing(sqlite3.connect(tmp_path / "optuna.db")) as connection:
-        for table in ("studies", "trials", "study_directions", "alembic_version"):
-            connection.execute(f"CREATE TABLE {table} (id INTEGER)")
+def test_what_does_not_work_is_said_with_its_cause(tmp_path, port, address, words, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    make_database(tmp_path / "optuna.db", "studies", "trials", "study_directions", "alembic_version")
     (tmp_path / "text").write_text("no database")
     with pytest.raises(Unavailable) as caught:
         what_is_at(address.format(port=port, folder=tmp_path))
@@ -324,15 +299,10 @@ def test_what_does_not_work_is_said_with_its_cause(tmp_path, port, address, word
     assert not (tmp_path / "mlruns").exists()
 
 
-@pytest.mark.usefixtures("no_proxy")
 def test_what_works_is_said(tmp_path, port, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
     assert "answers" in what_is_at(f"http://u:p@127.0.0.1:{port}")
     assert "the first campaign creates" in what_is_at(f"sqlite:///{tmp_path}/new/mlflow.db")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     assert "the folder" in what_is_at(f"file:{tmp_path}/mlruns")
-
-
-@pytest.fixture
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")

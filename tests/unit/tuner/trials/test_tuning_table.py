@@ -43,7 +43,7 @@ def standing(number: int, *speedups: float) -> RankedTrial:
     return RankedTrial(complete(Candidate("bfb", channels=number), number=number, sizes=sizes), sizes)
 
 
-def test_winners_by_size_or_of_all_sizes_and_their_ranges():
+def test_winners_by_size_or_of_all_sizes_and_who_reaches_the_final():
     chosen = tuning_table([standing(1, 0.5, 0.9, 2.0, 1.5), standing(2, 0.9, 1.0, 1.1, 1.6)], together=False)
     assert [one.trial.number if one.trial else one.baseline for one in chosen] == ["library:best", "library:best", 1, 2]
     assert [one.speedup for one in chosen] == [1.0, 1.0, 2.0, 1.6]
@@ -55,6 +55,21 @@ def test_winners_by_size_or_of_all_sizes_and_their_ranges():
     )
     assert [(one.first_bytes, one.last_bytes) for one in ranges] == [(1, 16383), (16384, None)]
     assert [one.entry.trial.number if one.entry.trial else None for one in ranges] == [None, 1]
+    high_speedup = trial(1, (5.0, 50.0), (9.0, 9.0))
+    low_time = trial(2, (1.0, 2.0), (9.5, 9.0))
+    good_at_large = trial(3, (6.0, 6.0), (2.0, 9.0))
+    nowhere = [trial(number, (7.0 + number, 7.0), (20.0 + number, 9.0)) for number in range(4, 12)]
+    chosen = finalists([*nowhere, high_speedup, low_time, good_at_large])
+    assert all(leader in chosen for leader in (high_speedup, low_time, good_at_large))
+    assert len(chosen) <= MAX_FINALISTS
+    first = trial(1, (1.0, 2.0), (1.0, 2.0))
+    twin = complete(Candidate("bfb", channels=9), sizes=first.sizes, same_program_as=first.trial_id)
+    assert finalists([first, twin]) == [first]
+    lucky, steady = trial(1, (1.0, 9.0), (1.0, 9.0)), trial(2, (2.0, 9.0), (2.0, 9.0))
+    results = {lucky.trial_id: steady.sizes, steady.trial_id: lucky.sizes}
+    assert [place.sizes for place in ranked_trials([lucky, steady], None)] == [lucky.sizes, steady.sizes]
+    ranked = ranked_trials([lucky, steady, trial(3, (3.0, 9.0), (3.0, 9.0))], FinalComparison(results, 3))
+    assert [(place.trial, place.sizes) for place in ranked] == [(lucky, steady.sizes), (steady, lucky.sizes)]
 
 
 @given(st.integers(1, 2**40))
@@ -96,24 +111,6 @@ def trial(channels: int, small: tuple[float, float], large: tuple[float, float])
     pairs = ((4096, small), (65536, large))
     sizes = tuple(SizeResult(size, size, (mine,), {"ring": (ring,)}) for size, (mine, ring) in pairs)
     return complete(Candidate("bfb", channels=channels), sizes=sizes)
-
-
-def test_who_reaches_the_final_and_what_it_decides():
-    high_speedup = trial(1, (5.0, 50.0), (9.0, 9.0))
-    low_time = trial(2, (1.0, 2.0), (9.5, 9.0))
-    good_at_large = trial(3, (6.0, 6.0), (2.0, 9.0))
-    nowhere = [trial(number, (7.0 + number, 7.0), (20.0 + number, 9.0)) for number in range(4, 12)]
-    chosen = finalists([*nowhere, high_speedup, low_time, good_at_large])
-    assert all(leader in chosen for leader in (high_speedup, low_time, good_at_large))
-    assert len(chosen) <= MAX_FINALISTS
-    first = trial(1, (1.0, 2.0), (1.0, 2.0))
-    twin = complete(Candidate("bfb", channels=9), sizes=first.sizes, same_program_as=first.trial_id)
-    assert finalists([first, twin]) == [first]
-    lucky, steady = trial(1, (1.0, 9.0), (1.0, 9.0)), trial(2, (2.0, 9.0), (2.0, 9.0))
-    results = {lucky.trial_id: steady.sizes, steady.trial_id: lucky.sizes}
-    assert [place.sizes for place in ranked_trials([lucky, steady], None)] == [lucky.sizes, steady.sizes]
-    ranked = ranked_trials([lucky, steady, trial(3, (3.0, 9.0), (3.0, 9.0))], FinalComparison(results, 3))
-    assert [(place.trial, place.sizes) for place in ranked] == [(lucky, steady.sizes), (steady, lucky.sizes)]
 
 
 candidates = st.builds(

@@ -47,7 +47,7 @@ def test_a_link_is_healthy_though_its_rate_varies_and_dead_while_it_is_cut():
     assert back == (LinkState.DEAD, LinkState.HEALTHY)
 
 
-def test_a_slow_link_has_its_rate_and_tells_when_it_becomes_slower():
+def test_a_slow_link_has_its_rate_and_one_that_comes_and_goes_is_flapping():
     clock = _Clock()
     (slow,) = clock.run(60, _RATE / 10)
     assert (slow[1], clock.tracker.in_force_bits_per_s) == (LinkState.SLOW, _RATE / 10)
@@ -57,9 +57,6 @@ def test_a_slow_link_has_its_rate_and_tells_when_it_becomes_slower():
     assert clock.tracker.part == Fraction(1, 20)
     (healthy,) = clock.run(60, _RATE)
     assert healthy[1] == LinkState.HEALTHY
-
-
-def test_a_link_that_comes_and_goes_is_flapping_until_it_is_quiet():
     clock = _Clock()
     changes = [change for _ in range(3) for rate in (0.0, _RATE) for change in clock.run(5, rate)]
     assert [after for _, after in changes] == [*(LinkState.DEAD, LinkState.HEALTHY, LinkState.DEAD, LinkState.FLAPPING)]
