@@ -46,7 +46,7 @@ def _quotas() -> Iterator[float]:
 def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
     """Yield the numbers in the files for `controller` of each control group (cgroup) that contains this process.
 
-    forms: names of the files in cgroup 2, and in cgroup 1
+    forms: file names in version 2 of cgroups, and in version 1
     """
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():

@@ -56,7 +56,7 @@ _CAMPAIGN = "a campaign on torus:4x4"
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Seconds of a computation, and a digest of its result, which must not depend on the number of workers."""
+    """A timed computation: its seconds, and a digest of its result, which must not depend on the number of workers."""
 
     seconds: float
     answer: str

@@ -221,7 +221,7 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return the time per byte 2 (groups - 1) / (bandwidth into all groups; out of them if `outward`).
+    """Return the time per byte that groups prove: 2 (groups - 1) / bandwidth into them (out of them if `outward`).
 
     The formula is corrected for switches outside the groups that add at a limited rate. Proof: treat every group as one
     process. p processes need at least 2 (p - 1) messages to compute a sum and send it to all: the first process that
@@ -396,7 +396,7 @@ def _acting(topology: Topology) -> tuple[list[int], list[int]]:
 
 
 def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[int, int]) -> int:
-    """Return the cost of the cheapest pair: a tree inward, a tree outward, and the path between their roots."""
+    """Return the cost of the cheapest pair of trees: an inward tree, an outward tree, the path between their roots."""
     adders, copiers = _acting(topology)
     ranks = list(range(topology.compute_count))
     nodes = [*ranks, *sorted({*adders, *copiers})]

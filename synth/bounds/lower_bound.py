@@ -88,8 +88,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
     """Return `part` and the sets onto which known symmetries map it, except sets that share a rank with earlier ones.
 
-    This saves tests of cuts. No proof depends on the symmetries, because bounds are computed from the links of each
-    set.
+    This saves tests of cuts. No proof depends on the symmetries: bounds are computed from the links of each set.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)

@@ -208,7 +208,7 @@ def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
 
 
 def _carries(outside: int, entering: Entering, trees_per_bandwidth: Fraction, k: int) -> bool:
-    """Return whether the links `entering` a cut, rounded down to whole trees, carry k trees per shard `outside`."""
+    """Return whether links `entering` a cut, rounded down to whole trees, carry k trees for each shard `outside`."""
     return sum(count * floor(trees_per_bandwidth * width) for width, count in entering) >= k * outside
 
 

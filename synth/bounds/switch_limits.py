@@ -3,8 +3,7 @@
 The cut bound cannot be reached on these networks, because a switch that cannot copy data sends at most what it
 receives. If these switches use only part of their outgoing bandwidth, so that none sends more than it receives, there
 are trees that are as fast as the narrowest cut (bandwidth-optimal pipeline, theorem 4). A linear program over cuts
-finds the best bandwidth to use on each link. It needs few cuts: each round adds the narrowest cut of the previous
-solution.
+finds the best bandwidth to use on each link. It needs few cuts: each round adds the previous solution's narrowest cut.
 """
 
 from __future__ import annotations

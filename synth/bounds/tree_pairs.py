@@ -2,8 +2,8 @@
 
 Roots may own parts of the vector of any size, and in-trees and out-trees may share a link in any proportion
 (ForestColl, appendix E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is
-better if some ranks have
-less bandwidth than others: a rank that is not a root sends and receives M bytes instead of 2 M (N - 1) / N.
+better if some ranks have less bandwidth than others: a rank that is no root sends and receives M bytes, not 2 M (N - 1)
+/ N.
 
 The variables of the linear program are the rate of each root and the bandwidths of each arc. ForestColl formulates
 "every rank receives c units" with flows, which takes 2 N variables per link. Here, every cut that was found to be too

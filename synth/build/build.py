@@ -91,7 +91,7 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
 
 
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> tuple[str, ExecutionPlan]:
-    """Lower a schedule whose switches add or multicast; return an MSCCL++ plan as text and as read from it.
+    """Lower a schedule whose switches add or multicast; return the text of an MSCCL++ plan and the plan parsed from it.
 
     The plan has been checked. Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the
     plan is wrong.

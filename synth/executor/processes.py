@@ -241,7 +241,7 @@ def shared_message(value: Any) -> bytes:
 
 
 class ProcessExecutor(MapExecutor):
-    """Maps over up to `workers` processes, which start when there is work for them and live until `close`.
+    """Runs tasks on up to `workers` processes, which start when there is work for them and live until `close`.
 
     `shared` is pickled once per map and sent once to each participating worker. After an exception or
     KeyboardInterrupt, all workers are killed, and the next map starts new ones. If the program itself is killed, its

@@ -87,8 +87,8 @@ class CayleySearch:
     def trials(self) -> int:
         """Number of random generator sets to try per seed; small searches almost surely try every set.
 
-        Each set is drawn with a probability p of at least degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) /
-        p draws, the probability that any set has not been drawn is below e^-`_SURELY`.
+        A draw gives a certain set with probability p >= degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) / p
+        draws, the probability that any set is missing is below e^-`_SURELY`.
         """
         inverse: int = -(-((self.nodes - 1) ** self.degree) // math.factorial(self.degree))
         sufficient = inverse * (inverse.bit_length() + _SURELY)

@@ -51,7 +51,7 @@ class MessageBuffer:
     slot_bytes: int
 
     def chunks_at(self, size_bytes: int, chunks: int) -> int:
-        """Return the number of chunks per message for a vector of `size_bytes` (0: any size) with `chunks` chunks."""
+        """Return the chunks per message for a vector of `size_bytes` with `chunks` chunks; 1 if `size_bytes` is 0."""
         if size_bytes == 0:
             return 1
         return min(max(self.slot_bytes // -(-size_bytes // chunks), 1), MOST_CHUNKS)

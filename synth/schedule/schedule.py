@@ -222,7 +222,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule for the same network with another spec, `topology`."""
+        """Return this schedule on `topology`, which must be the same network, possibly built from another spec."""
         return replace(self, topology=topology)
 
     @property

@@ -54,7 +54,7 @@ class Links:
 
     @staticmethod
     def build(links: Iterable[Link]) -> Links:
-        """Return `links` as sorted columns. O(L log L)."""
+        """Return `links` as columns, sorted. O(L log L)."""
         columns = list(zip(*links, strict=True)) or [(), (), (), ()]
         src, dst = (np.array(column, dtype=np.int32) for column in columns[:2])
         each = np.arange(len(src))

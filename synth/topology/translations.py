@@ -222,8 +222,7 @@ class Transversal:
         """Return the transversal for the known symmetries of `topology`, which are not checked here.
 
         The tree is built breadth-first, in the order of the moves, so the same topology gives the same tree.
-        O(generators * N). Raises InvalidInput if there are switches, or if the symmetries do not map rank 0 to every
-        rank.
+        O(generators * N). Raises InvalidInput if there are switches, or if rank 0 is not mapped to every rank.
         """
         nodes, generators = topology.compute_count, topology.automorphisms
         if topology.switch_count or not generators:

@@ -237,7 +237,7 @@ class Replay:
         return arrived - (held - int(starts))
 
     def _tables(self, first: int, last: int) -> ActorTables:
-        """Return the tables of these shards before the first step, when each shard is only at its initial rank."""
+        """Return tables for shards `first` to `last - 1` before step 0, when each shard is only at its initial rank."""
         conditions, offsets, switches = self.conditions, self.cells.offsets, len(self.switches)
         cells = int(offsets[last] - offsets[first])
         actors = self.ranks + switches

@@ -40,7 +40,7 @@ Block = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LatencyTicks:
-    """Converts ticks to seconds for vectors of `size_bytes`.
+    """Converts ticks, the integer time unit of kernels, to seconds for vectors of `size_bytes`.
 
     shard_s: seconds, equal to `grain` ticks, that a shard takes on a link of capacity 1
     first_s: smallest latency of any link in seconds, which is part of every step; `delays` only contain the excess

@@ -79,7 +79,7 @@ at the node carry."""
 def packed_trees(
     topology: Topology, relabelled: Relabelled, whole: WholeUnits, options: Options, *, highest_first: bool = False
 ) -> ReversibleTrees:
-    """Return trees on `topology` that carry the units `whole`, without edges to switches that forward nothing.
+    """Pack trees on `topology` with the units in `whole`, and remove edges to switches that forward nothing.
 
     Args:
         relabelled: `promoted(topology, switches)`, in which the switches that add or multicast are compute nodes.

@@ -2,8 +2,7 @@
 
 General tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is
 done once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is
-not assumed: if a link would carry more trees than in the optimum, the trees are rejected, and the general method is
-used.
+not assumed: if a link would carry more trees than in the optimum, the general method is used instead.
 
 A block is a box of GPUs, a group of routers or a single rank. Symmetries called translations map any block to any
 other. If blocks are joined by network ports, the ports are the bottleneck: every block must receive the data of all
@@ -189,7 +188,7 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
 def symmetric_forest(
     topology: Topology, collective: Collective, method: str, parameters: Mapping[str, Parameter]
 ) -> SymmetricSchedule | None:
-    """Return the unverified allgather, reduce_scatter or allreduce along trees that reach the optimum.
+    """Return the unverified allgather, reduce_scatter or allreduce along optimal trees, in symmetric form.
 
     Returns:
         The schedule, or None if `topology` has no translations or if no construction here finds such trees. Takes as

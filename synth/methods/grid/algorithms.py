@@ -107,7 +107,7 @@ def _exchanges(
     topology: Topology, collective: Collective, method: str, rooted: Callable[..., CollectivePattern],
     peers: Callable[[int], list[Positions]], all_ports: bool,
 ) -> CollectivePattern:  # fmt: skip
-    """Return the allreduce that exchanges complete vectors with `peers`; `rooted` makes broadcast and reduce."""
+    """Return an allreduce in which ranks exchange complete vectors with `peers`. `rooted` makes broadcast, reduce."""
     if collective.root is not None:
         parts = rooted(topology, collective, all_ports).subcollectives
     else:

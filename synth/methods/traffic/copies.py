@@ -1,8 +1,7 @@
 """Plans paths for tokens that go to several ranks (mixture of experts) and are summed on the way back.
 
 On boxes with rails, a token is sent to each other box only once and is copied there; NICs are balanced as in
-`chorale.synth.methods.traffic.two_level`. On other networks, tokens follow trees of cheap paths, along which ranks copy
-them.
+`chorale.synth.methods.traffic.two_level`. On other networks, ranks copy tokens along trees of cheap paths.
 """
 
 from collections.abc import Callable, Mapping

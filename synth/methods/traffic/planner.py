@@ -346,7 +346,7 @@ def _demand(topology: Topology, counts: ChunkCounts) -> NDArray[np.int64]:
 
 
 def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, candidates: Sequence[Prices]) -> PriceBound:
-    """Return the best bound from cuts, equal prices and `candidates`, which have a price for each link of `problem`."""
+    """Return the best bound from cuts, from equal prices and from `candidates` (prices of the links of `problem`)."""
     sent, links = matrix.sent, topology.links
     cut = max(cuts_of_amounts(topology, sent), key=lambda each: each.time)
     inside = cut.inside

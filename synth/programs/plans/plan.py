@@ -237,7 +237,7 @@ class ExecutionPlan:
         return max(self.ranks[0].input_chunks, self.ranks[0].output_chunks)
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return all (rank, peer) pairs in which one rank may access the other's memory."""
+        """Return all pairs (rank, peer) in which the rank may access the peer's memory."""
         written = {(rank, peer) for rank, body in enumerate(self.ranks) for peer, _ in body.remotes}
         groups = {group for body in self.ranks for _, group in body.switches}
         return written | {(rank, peer) for group in groups for rank in group for peer in group if rank != peer}
