@@ -12,9 +12,10 @@ from fractions import Fraction
 from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, cast, get_args, get_type_hints
 
 import networkx as nx
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from chorale.job.files import read_file
 from chorale.runners import Measurement, RunRequest, runner_config
@@ -62,6 +63,7 @@ Sizes: TypeAlias = str | int | Sequence[str | int]
 """Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number, or several of these."""
 SomeSchedule: TypeAlias = "VerifiedSchedule | AnySchedule | str | Path"
 """A schedule argument: a result of `synthesize` or `verify`, an unverified schedule, or a file name."""
+_ANY_CLASS = ConfigDict(arbitrary_types_allowed=True)
 _MAX_SHOWN_LINKS = 5_000
 """Networks with more links are shown as text in notebooks, because drawing them takes seconds."""
 
@@ -99,13 +101,20 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
-    """Return an instance of the dataclass `kind` with the fields `options`. Raises InvalidInput(rule, …) for others."""
-    try:
-        return kind(**options)
-    except TypeError:
-        known = kind.__dataclass_fields__
-        value = ", ".join(sorted(set(options) - set(known)))
-        raise InvalidInput(rule, value, f"choose from {', '.join(known)}") from None
+    """Return an instance of the dataclass `kind` with the fields `options`.
+
+    Raises InvalidInput(rule, …) for names that are no fields, and InvalidInput for values of other types.
+    """
+    hints = get_type_hints(kind)
+    if unknown := sorted(set(options) - set(hints)):
+        raise InvalidInput(rule, ", ".join(unknown), f"choose from {', '.join(hints)}")
+    for name, value in options.items():
+        try:
+            options[name] = TypeAdapter(hints[name], config=_ANY_CLASS).validate_python(value)
+        except ValidationError as error:
+            wanted = error.errors()[0]["msg"].replace("Input should", f"{name} should", 1)
+            raise InvalidInput(wanted, repr(value), "see the help() of this function") from None
+    return kind(**options)
 
 
 class Methods:
@@ -180,7 +189,7 @@ def synthesize(
         **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
 
     Raises:
-        InvalidInput: The arguments do not fit together.
+        InvalidInput: The arguments contradict each other.
 
     >>> verified = synthesize("torus:4x4", method="bfb")
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
@@ -316,7 +325,7 @@ def run(
         **options: Options for this kind of runner, such as link_mbps; `chorale tune --schema` lists them.
 
     Raises:
-        InvalidInput: The arguments do not fit together.
+        InvalidInput: The arguments contradict each other.
         CheckFailed: Nothing was measured; the message says why.
 
     >>> measured = run(synthesize("ring:4", method="ring"), "1MiB", "simulated", link_mbps=1000)

@@ -131,7 +131,7 @@ def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str,
     >>> name_among("collective", "AllReduce", ["allgather", "allreduce"])
     'allreduce'
     """
-    choices = tuple(map(str, names))
+    text, choices = str(text), tuple(map(str, names))
     if text in choices:
         return text
     known = {**(aliases or {}), **{plain(name): name for name in choices}}

@@ -58,7 +58,7 @@ def parse_range(text: str) -> SizeRange:
     >>> parse_range("1KiB-64MiB"), parse_range("64KiB-")
     (SizeRange(first=1024, last=67108864), SizeRange(first=65536, last=None))
     """
-    way_out = "write for example 1KiB-64MiB, 64KiB- or -4KiB; both ends are included"
+    way_out = "write, for example, 1KiB-64MiB, 64KiB- or -4KiB; both ends are included"
     if text.count(":") == 2:
         listed = parse_sizes(text)
         return SizeRange(min(listed), max(listed))

@@ -78,7 +78,7 @@ class BuildResult:
 
 
 class BuildFailureKind(StrEnum):
-    INVALID = "invalid"  # the parameters do not fit together or exceed a limit
+    INVALID = "invalid"  # the parameters contradict each other or exceed a limit
     UNSOUND = "unsound"  # the result failed verification because the method has a fault
     CRASH = "crash"  # an unexpected error, or the worker died
 

@@ -163,7 +163,7 @@ def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility |
         value, where = attributes.get(key), f"{key} of node {node}"
         items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
         if items is not None and not isinstance(items, (list, tuple)):
-            raise InvalidInput(f"{where} must be a list of names", repr(value), 'write for example ["float32"]')
+            raise InvalidInput(f"{where} must be a list of names", repr(value), 'write, for example, ["float32"]')
         for item in items or ():
             if not (isinstance(item, str) and item.isidentifier() and len(item) <= _MAX_NAME):
                 raise InvalidInput(f"{where} must hold names of letters, digits and _", repr(item), "correct it")

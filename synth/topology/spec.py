@@ -121,7 +121,7 @@ def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
         return entries[name]
     import difflib  # noqa: PLC0415 (only needed for misspelled names)
 
-    way_out = "`chorale topology list` shows all"
+    way_out = "`chorale topology list` shows all of them"
     close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, registry.FILE_PREFIX], n=3, cutoff=0.7)
     if close:
         way_out = f"did you mean {' or '.join(map(repr, close))}? {way_out}"

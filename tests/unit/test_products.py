@@ -115,6 +115,12 @@ def test_functions_take_schedules_in_any_form_and_show_them_in_a_line(tmp_path):
     [
         (lambda: ch.synthesize("torus:2x2", method="allreduce"), 'write collective="allreduce"'),
         (lambda: ch.synthesize("torus:2x2", "bfb"), 'bfb is a method: write method="bfb"'),
+        (
+            lambda: ch.synthesize("torus:2x2", objective="low"),
+            "'height', 'trees' or 'balanced', got 'low'; see the help",
+        ),
+        (lambda: ch.synthesize("torus:2x2", chunks=1.5), "chunks should be a valid integer, got a number with a frac"),
+        (lambda: ch.synthesize("torus:2x2", 3), "unknown collective '3'; choose from"),
         (lambda: ch.synthesize("torus:2x2", k=0), "k must be at least 1, got 0; leave out k for"),
         (lambda: ch.simulate(ch.synthesize("ring:4")), "such as link_gbps=400"),
         (lambda: ch.verify("torus:2x2"), 'chorale.synthesize("torus:2x2") returns one'),

@@ -444,7 +444,7 @@ def parse_groups(topology: Topology, text: str) -> list[Group]:
     parts = rest.split(":")
     if not equals or not name.isidentifier() or len(parts) != 3:
         rule = "--group must have the form NAME=COLLECTIVE:RANKS:AMOUNT"
-        raise InvalidInput(rule, text, "write for example tp=allreduce:by8:100")
+        raise InvalidInput(rule, text, "write, for example, tp=allreduce:by8:100")
     collective, ranks = parse_collective(parts[0]), _ranks(topology.compute_count, parts[1])
     if not parts[2].isdecimal():
         raise InvalidInput("the amount of a group must be a whole number", parts[2], "write tp=allreduce:by8:100")

@@ -222,5 +222,7 @@ def _part(text: str) -> str | Fraction:
         return text
     part = parse_rational(text, "--part")
     if not 0 < part < 1:
-        raise InvalidInput("--part must be nvlink, plane or a fraction between 0 and 1", text, "write for example 1/4")
+        raise InvalidInput(
+            "--part must be nvlink, plane or a fraction between 0 and 1", text, "write, for example, 1/4"
+        )
     return part

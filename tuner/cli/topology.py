@@ -266,7 +266,7 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
     """Parse N or FIRST:LAST. Return the numbers of nodes; in a range, only those for which a network exists."""
     first, colon, last = text.partition(":")
     if not (first.isdecimal() and len(first) < 10 and (not colon or (last.isdecimal() and len(last) < 10))):
-        raise InvalidInput("--nodes must be a number or a range", text, "write for example 64 or 5:2000")
+        raise InvalidInput("--nodes must be a number or a range", text, "write, for example, 64 or 5:2000")
     if not colon:
         return [int(first)]
     if int(last) > MAX_NODES:

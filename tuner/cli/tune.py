@@ -144,7 +144,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
         raise InvalidInput("no campaign file is given", "", "name one, for example examples/quickstart.yaml")
     if kind_of(file) not in ("file", None):
         change = f" --set {kind_of(file)}={file}" if kind_of(file) in ("topology", "collective") else ""
-        way_out = f"write for example `chorale tune examples/quickstart.yaml{change}`"
+        way_out = f"write, for example, `chorale tune examples/quickstart.yaml{change}`"
         raise InvalidInput("{}, not a campaign file", f"{file} is a {kind_of(file)}", way_out)
     example = Path("examples") / Path(file).with_suffix(".yaml").name
     if not Path(file).exists() and not Path(file).suffix and is_file(example):

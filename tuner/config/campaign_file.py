@@ -47,9 +47,9 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
     return campaign.model_copy(update={"search": search, "baselines": baselines})
 
 
-def read_document(path: str) -> dict[str, Any]:
+def read_document(path: str, what: str = "a campaign file") -> dict[str, Any]:
     """Return the unchecked content of the YAML file at `path`. Raises InvalidInput unless it is a mapping."""
-    return parsed_document(read_file(path, MAX_BYTES).decode(errors="replace"))
+    return parsed_document(read_file(path, MAX_BYTES).decode(errors="replace"), what)
 
 
 def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
@@ -91,13 +91,13 @@ def campaign_of(document: Mapping[str, Any]) -> Campaign:
         raise first from None
 
 
-def parsed_document(text: str) -> dict[str, Any]:
+def parsed_document(text: str, what: str = "a campaign file") -> dict[str, Any]:
     """Return the unchecked content of YAML `text`. Raises InvalidInput unless it is a mapping without YAML aliases."""
-    document = load_yaml(text, "a campaign file must be valid YAML")
+    document = load_yaml(text, f"{what} must be valid YAML")
     if not isinstance(document, dict):
-        kind = type(document).__name__
+        given = "nothing" if document is None else f"a {type(document).__name__}"
         raise InvalidInput(
-            "a campaign file must be a mapping of keys to values", f"a {kind}", "begin it with `name: …`"
+            f"{what} must be a mapping of keys to values", given, "write a line `key: value` for each key"
         )
     return document
 

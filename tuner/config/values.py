@@ -75,7 +75,11 @@ class Address:
         text = core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
         return core_schema.json_or_python_schema(
             json_schema=text,
-            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
+            python_schema=core_schema.union_schema(
+                [core_schema.is_instance_schema(cls), text],
+                custom_error_type="address",
+                custom_error_message="Input should be text, such as the address of a server",
+            ),
             serialization=core_schema.plain_serializer_function_ser_schema(
                 _serialized, info_arg=True, return_schema=core_schema.str_schema(), when_used="unless-none"
             ),

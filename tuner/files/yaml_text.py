@@ -1,5 +1,7 @@
-"""Load YAML from untrusted sources; aliases and very long values are refused."""
+"""Load YAML from untrusted sources; aliases, repeated keys and very long values are refused."""
 
+from collections import Counter
+from operator import itemgetter
 from typing import Any
 
 import yaml
@@ -11,7 +13,7 @@ MAX_CHARACTERS = 3000
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, which can expand a short text beyond the available memory, and overlong values."""
+    """Refuses aliases, which can expand a short text beyond the available memory, repeated keys and overlong values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -21,6 +23,13 @@ class _Loader(yaml.SafeLoader):
             rule = f"a value in YAML must have at most {MAX_CHARACTERS} characters"
             raise InvalidInput(rule, f"{event.value[:40]}…", "write it shorter")
         return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        key, count = max(Counter(str(key.value) for key, _ in node.value).items(), key=itemgetter(1), default=("", 0))
+        if count > 1:
+            raise InvalidInput("the key {} occurs more than once in one mapping", key, "keep one of them")
+        return node
 
 
 def load_yaml(text: str, rule: str, way_out: str = "repair the syntax there") -> Any:

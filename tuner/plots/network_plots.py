@@ -238,7 +238,7 @@ def plot_topology(topology: Topology, path: Path) -> None:
 
 
 def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
-    """Draw the cables between the hosts of `cabling` into `path`; if some cables are kept, new ones are coloured."""
+    """Draw the cables of `cabling` and save the picture as `path`; new ones are coloured if others existed before."""
     hosts, kept = cabling.hosts, {frozenset(cable) for cable in cabling.kept}
     named = replace(topology, node_ids=hosts)
     canvas = NetworkCanvas.of(named, connections_of(named), 6.0)

@@ -321,7 +321,7 @@ class WatchConfig(Strict):
 def read_watch_config(path: Path) -> WatchConfig:
     """Read the file at `path`. Raises InvalidInput with the first wrong key, its value and a remedy."""
     rule = f"{path} must match `chorale watch --schema`"
-    return validated(WatchConfig, read_document(str(path)), rule, "repair this key")
+    return validated(WatchConfig, read_document(str(path), "a file for `chorale watch`"), rule, "repair this key")
 
 
 def watch_folder(home: Home, name: str) -> Path:

@@ -88,8 +88,8 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 class SwitchGroups(NamedTuple):
     """Tables that describe disjoint groups of switches. There are no arcs between groups.
 
-    A group's ports are the nodes around it, sorted by cluster, then by node. When a group is removed, pairs of ports in
-    different clusters come first.
+    A cluster is a set of ranks that remain connected without the group. A group's ports are the nodes around it, sorted
+    by cluster, then by node. Direct links replace a removed group, first between different clusters.
 
     member_index:   int64 per node: number of a switch inside its group
     sizes:          int64 per group: number of switches

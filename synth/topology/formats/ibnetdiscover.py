@@ -253,7 +253,7 @@ def expanded_names(text: str) -> list[str]:
     while position < len(text):
         match = _HOSTS.match(text, position)
         if match is None:
-            raise InvalidInput("cannot read the host list '{}'", text[:80], "write for example gpu[01-16],login")
+            raise InvalidInput("cannot read the host list '{}'", text[:80], "write, for example, gpu[01-16],login")
         for part in (match[2] or "").split(","):
             first, _, last = part.partition("-")
             numbers = range(int(first), int(last or first) + 1) if first else ("",)

@@ -75,6 +75,8 @@ def test_what_is_read_and_overridden():
         ("name", "cannot read --set name; write --set budget.trials=10"),
         (f"seed=0x{'f' * 4000}", f"in YAML must have at most 3000 characters, got 0x{'f' * 38}…; write it shorter"),
         ("sizes=[&x [1], *x]", "YAML aliases such as *name are not supported; repeat the value"),
+        ("search={k: 1, k: 2}", "the key k occurs more than once in one mapping; keep one of them"),
+        ("storage=5", "campaign key `storage`: the value should be text, such as the address of a server, got 5; see"),
         ("runner={link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known keys: kind, timeout_"),
         ("runner={kind: msccl, msccl: {hots: 1}}", "unknown key `runner.msccl.hots`; did you mean `hosts`?"),
         ("runner={kind: oneccl, needs: {cpu: 1}}", "unknown key `runner.needs.cpu`; did you mean `cpus`?"),
