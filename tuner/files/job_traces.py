@@ -219,7 +219,7 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
     try:
         return _record(ranks, calls(), "Chakra trace")
     except DecodeError as error:
-        raise ValueError(f"it ends within a message, or has a different format: {error}") from error
+        raise ValueError("it ends within a message, or has a different format") from error
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
