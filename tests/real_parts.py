@@ -24,7 +24,12 @@ PARTS = {
     "services": ("security/test_service_", "unit/tuner/service/"),
     "faults: killed, stopped, lying or lost parts": ("live/engine/test_liars.py", "soak/"),
     "conformance of runners, executors, targets": ("conformance",),
-    "golden files": ("unit/synth/lowering/test_golden.py",),
+    "golden files": (
+        "unit/synth/lowering/test_collectives.py::test_the_text_is_as_recorded",
+        "unit/synth/lowering/test_collectives.py::test_code_of_every_target",
+        "unit/runners/msccl/test_job.py::test_golden_folders",
+        "unit/tuner/cli/test_refusals.py::test_a_mistake_is_explained",
+    ),
 }
 """What people want to know whether it ran -> how the names of its tests begin, below `tests/`."""
 

@@ -1,10 +1,10 @@
-"""The list of what `make test` leaves out names tests that exist, and the longest line decides."""
+"""The list of what `make test` leaves out and the real parts name tests that exist, and the longest line decides."""
 
 from pathlib import Path
 
 import pytest
 
-from tests import choice
+from tests import choice, real_parts
 
 HERE = Path(__file__).parent
 
@@ -15,6 +15,12 @@ def test_every_line_names_a_test() -> None:
         assert (HERE / path).exists(), name
         for part in inner:
             assert f" {part}" in (HERE / path).read_text(encoding="utf-8"), name
+
+
+def test_every_real_part_has_tests() -> None:
+    for path, _, name in (begin.partition("::") for begins in real_parts.PARTS.values() for begin in begins):
+        files = [file for file in HERE.rglob("test_*.py") if file.relative_to(HERE).as_posix().startswith(path)]
+        assert path == "conformance" or any(f"def {name}" in file.read_text(encoding="utf-8") for file in files), path
 
 
 def test_cases_that_are_gone_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
