@@ -3,18 +3,18 @@
 A bound proves that no schedule can be faster. A verified schedule that takes this time proves that the bound is tight.
 
 Pairs of trees: let x be each root's rate, and a and r the bandwidths of out-trees and in-trees on each link. Every set
-T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). Switches receive at least as
-much of a, and at most as much of r, as they send. Also, a + r <= b, the link's bandwidth. A weighted sum of these
-inequalities bounds the sum of x.
+T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). At each switch, incoming a
+is at least outgoing a, and incoming r is at most outgoing r. Also, a + r <= b, the link's bandwidth. A weighted sum of
+these inequalities bounds the sum of x.
 
 Prices: a pair consists of an inward tree, which collects sums at its root, and an outward tree, which spreads the
-result. Both contain all ranks. Inward trees may also contain switches that add, outward trees switches that multicast.
-Both trees have the same rank as root, or the sums end at a switch that adds, which sends them along a path to a switch
-that multicasts. A path between two of these nodes costs at least their distance in link prices. So a pair costs at
-least as much as the cheapest inward tree plus the cheapest outward tree; all roots and all sets of switches are
-compared. If pairs have a total rate x, they cost at least x times the cheapest pair, and at most the sum of price *
-bandwidth over all links and over the switches with a limit on adding, which have a price per sum. So x <= sum(price *
-bandwidth) / (cost of the cheapest pair).
+result. Both trees contain all ranks. Inward trees may also contain switches that add; outward trees may contain
+switches that multicast. Either both trees have the same rank as root, or the inward tree ends at a switch that adds,
+which sends the sums along a path to a switch that multicasts. A path between two of these nodes costs at least as much
+as the cheapest path. So a pair costs at least as much as the cheapest inward tree plus the cheapest outward tree; all
+roots and all sets of switches are compared. If the total rate of all pairs is x, they cost at least x times as much as
+the cheapest pair, and at most the sum of price * bandwidth over all links and over all switches that add at a limited
+rate (their price is per sum). So x <= sum(price * bandwidth) / (cost of the cheapest pair).
 """
 
 import heapq
@@ -46,7 +46,7 @@ def least_tree(cost: Costs, root: int) -> int:
     """Return the cost of the cheapest tree from `root` to all nodes. The arc from a to b costs `cost[a, b]`.
 
     Chu-Liu/Edmonds algorithm: subtract the cost of each node's cheapest incoming arc from all its incoming arcs. If
-    arcs of cost 0 do not reach all nodes yet, merge each cycle of them into one node and repeat both steps.
+    arcs of cost 0 do not reach all nodes yet, merge each cycle of such arcs into one node and repeat both steps.
     """
     paid = 0
     while len(cost) > 1:
@@ -99,8 +99,8 @@ def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the upper bound on the all-to-all rate that `certificate` proves. Raises CheckFailed if it proves none.
 
-    The path of each unit of data from s to t costs at least the distance from s to t in link prices, and the data on a
-    link cost at most price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks *
+    Each unit of data from s to t costs at least as much as the cheapest path (the distance from s to t), and the data
+    on a link cost at most price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks *
     links * log links).
     """
     prices = certificate.get("prices")
@@ -133,7 +133,7 @@ _KINDS = {
 
 
 def check_certificate(topology: Topology, collective: Collective, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims. Raises CheckFailed if it proves less for `collective`.
+    """Return the time per byte that `certificate` claims. Raises CheckFailed if this is not proven for `collective`.
 
     Exact, in plain Python. O(links + size of the certificate).
     """
@@ -221,7 +221,7 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return the time per byte that groups prove: 2 (groups - 1) / bandwidth into them (out of them if `outward`).
+    """Return the lower bound on the time per byte: 2 (groups - 1) / bandwidth into all groups (out if `outward`).
 
     The formula is corrected for switches outside the groups that add at a limited rate. Proof: treat every group as one
     process. p processes need at least 2 (p - 1) messages to compute a sum and send it to all: the first process that
@@ -287,10 +287,10 @@ def _failure(fault: str) -> CheckFailed:
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if it proves less.
+    """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if this is not proven.
 
-    Exact. O(links * cuts) for the kind "tree-pairs". With prices, O(2 ** switches that add or multicast * roots * nodes
-    ** 3), with a single root if distances are symmetric.
+    Exact. O(links * cuts) for the kind "tree-pairs". With prices, O(2 ** s * roots * nodes ** 3) for s switches that
+    add or multicast; only one root is tried if distances are symmetric.
     """
     claimed = _rational(certificate.get("time_per_byte"))
     if certificate.get("kind") == PAIR_PRICES:
@@ -318,10 +318,10 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return each link's price: the total weight of the cuts that it enters (that it leaves if `outward`).
+    """Return each link's price: the total weight of the cuts that the link enters (or leaves, if `outward`).
 
-    The certificate gives switches a worth, which raises the prices of links into the switch and lowers those of links
-    out of it (reversed if `outward`). Also adds to `counted[rank]` the weights of all cuts without the rank.
+    A switch's `worth` is added to the prices of its incoming links and subtracted from those of its outgoing links (the
+    reverse if `outward`). Also adds the weights of all cuts without rank r to `counted[r]`.
     """
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
@@ -357,7 +357,7 @@ def _cuts(cuts: object, index: Mapping[str, int], ranks: int) -> Iterator[tuple[
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
-    """Return the lower bound on the time per byte that prices prove. Raises CheckFailed unless all are integers >= 0.
+    """Return the proven lower bound on the time per byte. Raises CheckFailed unless all prices are integers >= 0.
 
     prices: one price per link
     sum_prices: price of each sum, by node id, for the switches with a limit on adding

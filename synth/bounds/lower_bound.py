@@ -9,9 +9,9 @@ With switches that multicast and add, cut bounds remain valid, because the data 
 node adds. The group bound changes: treat each group as one process. p processes that copy and add receive at least 2 (p
 - 1) messages if every switch that adds is part of a process: the first process that knows a sum depends on p - 1
 messages, and every other process receives one more. Switches that only multicast may be outside all processes, because
-messages are counted where they arrive. The same holds backwards in time: then sent messages are counted, and switches
-that only add may be outside. If an adder with a limit of s is outside, it handles at most s of the rate, and each
-process still receives this part once. So the processes receive at least 2 (p - 1) (rate - s) + p s.
+messages are counted where they arrive. The same holds with time reversed: then sent messages are counted, and switches
+that only add may be outside. If a switch outside adds at a limited rate s, at most s of the total rate uses this
+switch, and each process still receives this part once. So the processes receive at least 2 (p - 1) (rate - s) + p s.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     """Return disjoint bottlenecks of an allgather, each as small as possible, that contain as many ranks as possible.
 
     A set of nodes is a bottleneck (tight) if receiving everything from outside takes as long as the complete allgather.
-    The union of two tight sets that share a rank is tight, unless it contains all ranks. Each returned set of more than
-    one rank costs one test of all cuts.
+    The union of two tight sets that share a rank is tight, unless it contains all ranks. All cuts are tested once for
+    each returned set of more than one rank.
     """
     *_, (time, _) = improving_cuts(search)
     trees_per_bandwidth, k = integral_trees(search.topology, time)
@@ -88,7 +88,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
     """Return `part` and the sets onto which known symmetries map it, except sets that share a rank with earlier ones.
 
-    This saves tests of cuts. No proof depends on the symmetries: bounds are computed from the links of each set.
+    Fewer cuts then have to be tested. No proof depends on symmetries: bounds are computed from each set's links.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -106,9 +106,9 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 
 
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
-    """Return sets, each of one rank and switches around it, that have less incoming bandwidth than the rank alone.
+    """Return sets of one rank and nearby switches whose incoming bandwidth is less than that of the rank alone.
 
-    For each rank that is linked to switches, this is the set with the least incoming bandwidth. Takes one flow
+    For each rank that is linked to switches, the set with the least incoming bandwidth is found. Takes one flow
     computation per rank behind a switch, or fewer if symmetries are known.
     """
     topology = search.topology
@@ -129,8 +129,8 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     """Yield lower bounds on the time of an allreduce, starting with those that are fast to compute.
 
-    The largest is the best. The bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks with
-    the switches that limit their bandwidth. All consider incoming data and, on one-way networks, also outgoing data.
+    The largest bound is the best. Bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks
+    with the switches that limit them. All bounds consider incoming data and, on one-way networks, also outgoing data.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
@@ -149,10 +149,10 @@ def reduce_scatter_allgather_time(topology: Topology) -> Fraction:
 
 
 def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
-    """Return the allreduce bound for a partition into the groups `parts` and groups of one rank for all other ranks.
+    """Return the allreduce bound for the groups `parts` and, for each rank outside them, a group of only this rank.
 
-    Treating groups as processes shows that p groups receive 2 (p - 1) M in total (bandwidth-optimal pipeline, theorem
-    17 for single ranks, and theorem 16 for two groups in Eulerian networks). O(links * parts).
+    Treating groups as processes shows that p groups receive 2 (p - 1) vectors in total (bandwidth-optimal pipeline,
+    theorem 17 for single ranks, and theorem 16 for two groups in Eulerian networks). O(links * parts).
     """
     ranks = search.topology.compute_count
     single = np.ones(ranks, dtype=np.bool_)
@@ -233,7 +233,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
-    """Yield, for each link bandwidth, the nodes joined by wider links that exchange data with the rest most slowly."""
+    """Yield, for each link bandwidth, one set of nodes that wider links connect: the slowest set to exchange data."""
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -259,14 +259,14 @@ Label = list[int]
 
 
 class GroupedFabric:
-    """Computes allreduce bounds on a network from what groups of nodes must receive (or send, if `outward`).
+    """Computes allreduce bounds from the data that groups of nodes must receive (or send, if `outward`).
 
-    into:       (source, bandwidth) of each node's incoming links; if sends are counted, (target, bandwidth) of its
-                outgoing links
+    into:       (source, bandwidth) of each node's incoming links or, if `outward`, (target, bandwidth) of its outgoing
+                links
     far:        (other end, bandwidth) of each node's links in the other direction
-    processing: switches that must be in a group: those that add or, if sends are counted, those that multicast
-    limits:     largest rate at which each switch with a limit can add, in units
-    scale:      number of units per bandwidth unit of the topology
+    processing: switches that must be in a group: those that add or, if `outward`, those that multicast
+    limits:     largest rate at which each limited switch can add, in units of 1 / `scale`
+    scale:      number of such units per bandwidth unit of the topology
     """
 
     def __init__(self, topology: Topology, outward: bool) -> None:
@@ -288,11 +288,11 @@ class GroupedFabric:
         }
 
     def entering(self, group: set[int]) -> int:
-        """Return the total bandwidth of the links into `group` (out of it if sends are counted), in units."""
+        """Return the total bandwidth of the links into `group` (out of it if `outward`), in units of 1 / `scale`."""
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the groups of the partition `label`. Groups without ranks are merged into a suitable other group."""
+        """Return the groups of the partition `label`. Groups without ranks are merged into suitable other groups."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -493,7 +493,7 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
-    """Yield partitions of the nodes: each rank alone; nodes connected by wide links; the allgather bottlenecks.
+    """Yield partitions of the nodes into single ranks, nodes connected by wide links, and allgather bottlenecks.
 
     A partition is a list with the group number of each node, or -1 if the node belongs to no group.
     """

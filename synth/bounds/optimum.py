@@ -2,14 +2,15 @@
 
 The weight w of a rank is the number of shards that start there, and all shards must reach all ranks. A set T of nodes
 that contains a rank then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the
-maximum over all T (bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, and broadcast only at its
-root (appendix A); reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method:
-guess a time, ask the oracle (a maximum-flow test of all cuts) for a cut that takes longer, and continue with its time.
+maximum over all T (bandwidth-optimal pipeline, theorem 1). In an allgather, all ranks have weight 1; in a broadcast,
+only the root (appendix A). reduce_scatter and reduce are these two on the transpose. The maximum is found by Newton's
+method: guess a time, let the oracle (a test of all cuts by flows) find a cut that takes longer, and continue with its
+time.
 
 The smallest k is found as follows. With k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b)
-trees. Cuts that need the full time leave no room for rounding: U * b must be a whole number on each of their links, so
-k is a multiple of some k0. Other cuts have more room if k is larger. Multiples of k0 are tried in ascending order, and
-every cut that rules out a multiple is tested first for the next multiple.
+trees. On cuts that need the full time, rounding down must not lose a tree: U * b must be a whole number on each of
+their links, so k is a multiple of some k0. On other cuts, rounding matters less if k is larger. Multiples of k0 are
+tried in ascending order, and every cut that rules out a multiple is tested first for the next multiple.
 """
 
 from __future__ import annotations
@@ -165,8 +166,8 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tup
     `cut` proves the optimum. k0 is the smallest k for which U * b is an integer for the bandwidths b into `cut`; only
     multiples of k0 can reach the optimum. The search gives up after `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS`
     tests of all cuts. Then k is doubled until it is large enough, and it is not proven to be the smallest. Usually, k0
-    makes U * b an integer on all links, and no test is needed. If no switch has more bandwidth out than in, k must
-    preserve this after rounding down, so that trees are guaranteed to exist.
+    makes U * b an integer on all links, and no test is needed. If no switch has more outgoing than incoming bandwidth,
+    the same must hold after rounding down, so that trees are guaranteed to exist.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -233,11 +234,11 @@ class Bound:
             "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth into (out of) `nodes`.
             "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
             bandwidths into (out of) them. The groups are `parts`, which may contain switches, and every other rank.
-            "alltoall-prices": data from rank to rank pay at least the distance by `prices`, one per link, and a link
-            earns at most its price times its bandwidth.
-            "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link pays for each cut that it enters
-            (leaves). The `worth` of a switch that cannot copy (add) increases the prices of links into (out of) it, and
-            reduces the prices of links out of (into) it.
+            "alltoall-prices": data from s to t pay at least for the cheapest path from s to t, and a link earns at most
+            its price times its bandwidth. `prices` has one price per link.
+            "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of
+            the cuts that it enters (leaves). The `worth` of a switch that cannot copy (add) increases the prices of
+            links into (out of) it, and reduces the prices of links out of (into) it.
         k: if not None, the bound only holds for schedules with k trees per shard.
         in_network: whether the bound also holds if switches multicast and add.
     """
@@ -299,8 +300,8 @@ class Bound:
 class Optimum:
     """The shortest possible bandwidth time of a collective with k trees per shard, and the cut that proves it.
 
-    Trees reach this time on every network without switches. They also do so if, at every switch, the sum of floor(U *
-    b) over incoming links is at least the sum over outgoing links (theorem 4; reversed for reductions). This holds on
+    Trees reach this time on every network without switches. They also reach it if, at every switch, the sum of floor(U
+    * b) over incoming links is at least the sum over outgoing links (theorem 4; reversed for reductions). This holds on
     all bidirectional networks, and for unrestricted k on all Eulerian networks. On other networks, the time is only a
     lower bound, and trees that reach it may not exist.
 
@@ -309,7 +310,7 @@ class Optimum:
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
-        direction, cut: moving all data into (or out of) the nodes of `cut`, which are ascending, takes the full time.
+        direction, cut: moving all data into (or out of) the nodes of `cut` (in ascending order) takes the full time.
         is_k_fixed: whether the user requested k. If so, the bound only holds for schedules with k trees per shard.
         is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
             for a smaller k gave up, or if k was requested.
@@ -390,7 +391,7 @@ def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield cuts that need more and more time, as (time per shard, cut). The last time is the optimum.
+    """Yield (time per shard, cut) for cuts that need more and more time. The last time is the optimum.
 
     Uses Newton's method on rationals (Dinkelbach), which usually takes one to three cuts. Symmetries map the cuts
     around a rank to the cuts around its image, so one rank per orbit is tested.
@@ -421,11 +422,10 @@ def node_set(cut: Nodes) -> tuple[int, ...]:
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:
     """Return the optimum with exactly k trees per shard, and the cut that limits it.
 
-    Its U is the smallest for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U
-    * b) trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline,
-      theorems 13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too
-      narrow gives the next U to try: the smallest U that suffices for it. Raises InvalidInput if k < 1 or `optimum`
-      does.
+    U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
+    trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
+    13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
+    next U to try: the smallest U that suffices for this cut. Raises InvalidInput if k < 1 or if `optimum` does.
     """
     if k < 1:
         raise InvalidInput("there must be at least one tree per shard", f"k = {k}", "choose k >= 1")

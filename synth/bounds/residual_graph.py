@@ -16,7 +16,7 @@ LARGEST_AMOUNT = 2**60
 
 
 class ResidualGraph(NamedTuple):
-    """A digraph of half-arcs (arcs and reverses), sorted by end: `offsets[v]` to `offsets[v + 1] - 1` end at node v.
+    """A digraph as half-arcs (arcs and their reverses): half-arcs `offsets[v]` to `offsets[v + 1] - 1` end at node v.
 
     tails: int32, the node at which each half-arc starts; ascending among half-arcs that end at the same node
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
@@ -56,7 +56,7 @@ def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> 
 def violated_cuts(
     src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers, supply: Integers, sinks: Flags, most: int
 ) -> Flags:
-    """Return cuts around `sinks` whose links cannot carry the supply from outside. Empty only if there are none.
+    """Return cuts around `sinks` whose links cannot carry the supply from outside. Empty only if no such cut exists.
 
     Args:
         src, dst, amounts: arcs without self-loops, and each arc's capacity, int64.

@@ -1,4 +1,4 @@
-"""Bounds for networks in which switches that cannot copy have more bandwidth out than in.
+"""Bounds for networks in which switches that cannot copy have more outgoing than incoming bandwidth.
 
 The cut bound cannot be reached on these networks, because a switch that cannot copy data sends at most what it
 receives. If these switches use only part of their outgoing bandwidth, so that none sends more than it receives, there
@@ -33,7 +33,7 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """The part of each link to use for the fastest trees if switches cannot copy, and dual values that prove the speed.
+    """Link bandwidths to use for the fastest trees if switches cannot copy, and dual values that prove the trees' rate.
 
     network: the topology with each link's bandwidth reduced to the part that is used
     kept:    topology ids of the links in `network`; unused links are left out
@@ -50,7 +50,7 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return the part of each link to use for the fastest trees if only switches in `copying` can copy data.
+    """Return the link bandwidths to use for the fastest trees if only switches in `copying` can copy data.
 
     The result is slower than the optimum by at most one millionth.
 
@@ -90,7 +90,7 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
 
 
 def switch_bound(topology: Topology, collective: Collective) -> optimum.Bound | None:
-    """Return the bound due to switches that cannot copy, or None if none of them has more bandwidth out than in.
+    """Return the bound due to switches that cannot copy, or None if no such switch has more bandwidth out than in.
 
     For reduce_scatter and reduce, it is the bound due to switches that cannot add and have more bandwidth in than out.
     Also returns None above `MAX_LINKS`, and if the linear program fails.

@@ -43,7 +43,7 @@ Row = dict[int, Fraction]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedArcs:
-    """The links of a network without self-loops; parallel links are merged into one arc.
+    """The links of a network, except self-loops; parallel links are merged into one arc.
 
     src, dst: int64 per arc
     width:    total bandwidth of each arc
@@ -73,8 +73,8 @@ def merged_arcs(topology: Topology) -> MergedArcs:
 def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
     """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
 
-    Lowering what one switch sends may leave the next switch with too little, possibly around a cycle. To empty cycles
-    quickly, each round lowers amounts by twice as much as the previous round.
+    If one switch sends less, the next switch may receive too little, possibly around a cycle. To empty cycles quickly,
+    each round lowers amounts by twice as much as the previous round.
     """
     switches = range(topology.compute_count, topology.node_count)
     rounds = 0
@@ -96,13 +96,13 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 class TreeProgram:
     """A linear program that maximises the total rate of all roots, in units of the widest arc.
 
-    Switches receive at least as much as they send for out-trees, and at most as much for in-trees. For out-trees, the
+    For out-trees, every switch receives at least as much as it sends; for in-trees, at most as much. For out-trees, the
     arcs into a set of nodes that contains a rank carry the rates of all roots outside (`gather_cuts`); for in-trees,
     the arcs out of the set do (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
 
     Args:
         arcs: the network.
-        ranks, nodes: number of compute nodes, which come first, and number of all nodes.
+        ranks, nodes: number of compute nodes (which have the lowest indices), and of all nodes.
         root_column, out_column, in_column: column of each root's variable, and of each arc's variables for out-trees
             and in-trees. Roots or arcs that symmetries map to one another may share a variable.
         sinks: flags per node; cuts are only searched around the flagged compute nodes.
@@ -288,7 +288,7 @@ class PairSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreePairs:
-    """The best known division of link bandwidths among pairs of trees, checked exactly, and a bound on all divisions.
+    """The best known division of link bandwidths among pairs of trees, checked exactly, and a bound for all divisions.
 
     Attributes:
         bound: lower bound on the time per byte of any pairs of trees, proved by `certificate` (see
