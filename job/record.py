@@ -151,8 +151,8 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
 
     seconds: time spent at each size
 
-    Joins neighbouring clusters until at most `most` remain, first the two with the smallest loss: their distance in
-    octaves times the smaller of their times. So a size with a large total time keeps its own cluster.
+    Merges the two neighbouring clusters with the smallest loss (their distance in octaves times the smaller of their
+    times) until at most `most` remain. So a size with a large total time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:

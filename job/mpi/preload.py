@@ -26,7 +26,7 @@ _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder from which the library's Python process imports the table check."""
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
-"""Options that leave out the C++ bindings, which MPI 3 removed: they need libraries that only C++ programs link."""
+"""Options that leave out the C++ bindings (removed in MPI 3), which need libraries that only C++ programs link."""
 
 
 def preload_library(mpicc: Path | None = None) -> Path:

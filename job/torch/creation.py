@@ -110,7 +110,7 @@ class _Loader:
 
     batched:   transports that all tables share, by device type
     job_ranks: number of ranks of the first table, 0 without a table
-    turns:     number of tables with plans loaded so far, which makes the names of their transports unique
+    turns:     number of tables with plans that were loaded so far; it makes the names of transports unique
     """
 
     member: GroupMember
@@ -181,13 +181,13 @@ OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 def device_transport(
     member: GroupMember, name: str, texts: Mapping[bytes, int], settings: JobSettings
 ) -> DeviceTransport | Fallback:
-    """Return the transport that runs the plans in `texts`, or why no rank has one; all ranks call this together.
+    """Return the transport that runs the plans in `texts`, or why no rank can run plans; all ranks call this together.
 
     Plans are programs that run as GPU kernels. None can run if a rank has no GPU, if GPUs cannot access each other's
     memory, or if a rank fails to prepare its plans. The first rank of the group reports the reason on stderr.
 
     name:  name for this table, different from all names used before in this group
-    texts: text of each plan -> size in bytes of the largest vector for which it gets memory
+    texts: text of each plan -> size in bytes of the largest vector for which memory is reserved
     """
     exchange, transport, reason = member.exchange(f"plans-{name}"), None, ""
     stands_in = settings.transport == "stand-in"
@@ -235,7 +235,7 @@ def device_transport(
 
 
 def _facts() -> list[str]:
-    """Return host name, GPU name and number of multiprocessors as text; an empty list without a GPU for plans."""
+    """Return the names of host and GPU, and the number of multiprocessors; [] without a GPU that can run plans."""
     if not torch.cuda.is_available() or torch.version.hip:
         return []
     own, others = torch.cuda.current_device(), range(torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""A hook with which DistributedDataParallel averages gradients by programs, for jobs that keep their backend:
+"""A DistributedDataParallel hook that averages gradients with programs, for jobs that keep their backend:
 
 hook = ProgramHook()
 model.register_comm_hook(hook, average_gradients)
@@ -50,7 +50,7 @@ class ProgramHook:
         return work.get_future().then(lambda future: future.value()[0])
 
     def close(self) -> None:
-        """Finish all runs that were started, and end threads and connections."""
+        """Finish all started runs, stop the threads and close the connections."""
         self._programs.end()
         self._report()
 

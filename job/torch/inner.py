@@ -131,7 +131,7 @@ _COPIED = {
     **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base"), 1),
     "alltoall_base": 2,
 }
-"""Method of a group -> how many of its first arguments may be non-contiguous. The first argument receives results."""
+"""Name of a method -> number of leading arguments that may be non-contiguous. The first argument receives results."""
 
 
 class InnerCalls:
@@ -146,8 +146,8 @@ class InnerCalls:
         return partial(self._call, name) if name in _COPIED else getattr(self._group, name)
 
     def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
-        """Call the group's method, with contiguous copies if necessary. Return its work, or a work that ends when
-        results are copied back. An average of integers is computed as a sum and then divided.
+        """Call the group's method, with contiguous copies if necessary. Return its `Work`, or one that ends when the
+        results have been copied back. An average of integers is computed as a sum and then divided.
         """
         method, count = getattr(self._group, name), _COPIED[name]
         options: Any = next((o for o in (*arguments[count:], *more.values()) if hasattr(o, "asyncOp")), None)
@@ -202,7 +202,7 @@ def _dense(tensor: Any) -> Any:
 
 
 class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
-    """A process group in Python that passes messages, barriers, gather and scatter on to the inner group."""
+    """A process group in Python that forwards messages, barriers, gather and scatter to the inner group."""
 
     def __init__(self, rank: int, ranks: int, inner: InnerGroup) -> None:
         super().__init__(rank, ranks)

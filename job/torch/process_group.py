@@ -261,13 +261,13 @@ class ChoraleGroup(DelegatingGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def shutdown(self) -> None:
-        """Finish all calls that were started, and end threads and connections."""
+        """Finish all started calls, stop the threads and close the connections."""
         self._programs.end()
         self._at_end()
         self._inner.shutdown()
 
     def abort(self) -> None:
-        """End threads and connections; calls that have not started fail."""
+        """Stop the threads and close the connections; calls that have not started fail."""
         self._programs.stop("the group was aborted")
         self._programs.end()
         self._at_end()

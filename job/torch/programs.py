@@ -243,7 +243,7 @@ class GroupPrograms:
         return work
 
     def has(self, collective: str) -> bool:
-        """Return whether the table has a program for `collective` on this group. All ranks get the same answer."""
+        """Return whether the table has a program for `collective` on this group. All ranks get the same result."""
         entries = self.loaded.entries.entries if self.loaded.entries is not None else ()
         return any(entry.collective == collective and entry.program is not None for entry in entries)
 
@@ -260,7 +260,7 @@ class GroupPrograms:
         self._failure = self._failure or dist.DistBackendError(f"chorale: {reason}")
 
     def end(self) -> None:
-        """Finish all runs that were started, and end threads and connections. Safe to call twice."""
+        """Finish all started runs, stop the threads and close the connections. Safe to call twice."""
         if self.reload is not None:
             self.reload.close()
         self.queue.end()

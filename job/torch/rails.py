@@ -1,4 +1,4 @@
-"""Plans an all-to-all with given shard sizes for boxes of GPUs with one NIC per rail; it takes at most 3 library calls.
+"""Plans an all-to-all with given shard sizes for boxes of GPUs with a NIC per rail. A plan makes up to 3 library calls.
 
 All ranks know the sizes of all shards and compute the same plan: data go to the ranks whose NICs send them, then over
 these NICs to other boxes, then to their targets. The plan is used if it is predicted to take less time than the

@@ -7,7 +7,7 @@ All ranks issue the collectives of a group in the same order, so a call has the 
 3. Every rank announces the number of a call before which it will wait for the decision.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
-Meanwhile each call costs an additional comparison of two numbers. Calls that started before the switch still
+Each call compares two numbers to find out whether it must wait. Calls that started before the switch still
 use the previous table.
 """
 
@@ -184,7 +184,7 @@ class TableReload:
         self._tell(digest, None, str(decision.get("keep")))
 
     def _prepare(self, digest: str, prefix: str) -> tuple[LoadedTable | None, dict[str, Any]]:
-        """Load the proposed table. Return it with the answer for the other ranks: the number of the call at which this
+        """Load the proposed table. Return it with the reply to the other ranks: the number of the call at which this
         rank waits, or the reason why it refuses the table.
         """
         exchange = self._group.exchange(f"{prefix}/rank", self._thread.is_over)

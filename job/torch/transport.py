@@ -112,7 +112,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Print an error to stderr if a kernel timed out and no `run` reported it. The last tensor frees the memory."""
+        """Print an error to stderr if a kernel timed out and no `run` reported it. Memory is freed with its tensors."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -252,8 +252,8 @@ class BatchedTransport:
     ) -> None:
         """Run the program of `entry`, see `Transport.run`. Raises torch's errors about messages that are late or lost.
 
-        On an accelerator, the stream waits for messages, not the thread. A time-out would make the thread wait in every
-        round and cannot be captured in a CUDA graph, so the backend's own watchdog ends runs that hang.
+        On an accelerator, the stream waits for messages; the thread does not. A time-out would make the thread wait in
+        every round and cannot be captured in a CUDA graph, so the backend's own watchdog ends runs that hang.
         """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:

@@ -29,7 +29,7 @@ class StepSpan(NamedTuple):
     block:   number of the thread block
     part:    number of the part of a chunk, if chunks are cut into parts (then blocks run their steps once per part)
     ready_s: when the block had reached the step and all its waits were satisfied
-    start_s: when its first byte moved; 0 if none did
+    start_s: when its first byte moved; 0 if no byte moved
     end_s:   when it was finished
     """
 
@@ -44,7 +44,7 @@ class StepSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Says when to stop measuring a program: at sizes at which it is clearly slower than the best earlier program.
+    """Says at which sizes to stop measuring a program: where it is clearly slower than the best earlier program.
 
     Times are compared as ratios to the fastest of the `references`, which are measured along with the program.
 
@@ -127,7 +127,7 @@ class RunRequest:
     """A request to measure programs together on one network.
 
     programs:    name -> program, or plan if the runner supports plans; all for the same collective and number of ranks.
-                 Every repetition runs them in a new random order, so that drift affects all of them alike.
+                 Every repetition runs them in a new random order, so that drift affects all programs equally.
     sizes_bytes: sizes of the whole vector, as nccl-tests counts them. A size that the chunks of all programs do not
                  divide is rounded up (see `chorale.runners.api.units`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones
@@ -135,9 +135,9 @@ class RunRequest:
     dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
     seed:        determines the order of the programs and the data
     library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured interleaved with
-                 the programs; `library_result` returns the name of each one's result
+                 the programs; `library_result` returns the name of an algorithm's result
     settings:    program name -> its `ProgramSettings`, for runners that need them
-    trace:       whether to record the times of all instructions; ignored by runners that cannot
+    trace:       whether to record the times of all instructions; ignored by runners that cannot record them
     race:        when to stop early; `chorale.runners.workers` handles it, runners ignore it
     """
 
@@ -281,7 +281,7 @@ class Completion(Generic[Value]):
 class Workers(Protocol):
     """Builds several programs in parallel; at the same time, measures programs in the order of the requests.
 
-    Every future gets a completion, even if workers die: then its value is a BuildFailure or a RunFailure.
+    Every future gets a completion. If workers die, the completion's value is a BuildFailure or a RunFailure.
     Not thread-safe.
     """
 

@@ -20,9 +20,9 @@ def only_plans(programs: Iterable[AnyProgram]) -> list[ExecutionPlan]:
 
 
 def equal_parts(program: AnyProgram, element_bytes: int) -> int:
-    """Return the number of equal parts of complete elements into which a vector must be cut for `program`.
+    """Return the number of equal parts into which `program` cuts a vector. Each part must consist of complete elements.
 
-    For a program of instructions, these are its chunks. For a plan, these are the pieces into which blocks divide
+    The parts of a program of instructions are its chunks. The parts of a plan are the pieces into which blocks divide
     chunks; a piece's size is a multiple of 16 bytes.
     """
     if not isinstance(program, ExecutionPlan):

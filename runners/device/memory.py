@@ -164,7 +164,7 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """Load NVRTC. The version of torch's CUDA is tried first, because the driver can load its output, then the newest
+    """Load NVRTC: preferably the version of torch's CUDA, because the driver can load its output, else the newest
     version. For each version, NVIDIA's Python packages are tried before the system's library.
     """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
@@ -251,7 +251,7 @@ class CudaDevice:
         return pinned.numpy()
 
     def prepare(self, arithmetic: Arithmetic) -> None:
-        """Compile and load the kernel for `arithmetic` if that was not done before; this may take seconds."""
+        """Compile and load the kernel for `arithmetic` unless it is already loaded; this may take seconds."""
         kind = self._kind(arithmetic)
         if kind not in self._kernels:
             self._kernels[kind] = Kernel(kernel_binary(kind))
@@ -356,6 +356,6 @@ PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-    """Copy shards that start `from_stride` elements apart in `source` to `to`, where they start `to_stride` apart."""
+    """Copy shards from `source` to `to`. from_stride, to_stride: elements from one shard's start to the next one's"""
     most = min(to_stride, from_stride)
     to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])

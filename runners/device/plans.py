@@ -30,7 +30,7 @@ RequestedPlan = tuple[ExecutionPlan, int]
 
 @dataclass(slots=True)
 class _Placed:
-    """A plan that was loaded into a part of this rank's memory.
+    """A loaded plan, which occupies one part of this rank's memory.
 
     shape:   the plan's buffers; most: size in bytes of the largest piece (see `PlanBuffers`) that fits
     first:   offset in bytes of the plan's part of the memory; region: layout of that part
@@ -51,7 +51,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A prepared kernel launch, which can be repeated. tensors: kept alive, because `binding` has their addresses"""
+    """A prepared kernel launch, which can be repeated. tensors: kept alive because `binding` has their addresses"""
 
     arithmetic: rank_plans.Arithmetic
     binding: Any
@@ -263,7 +263,7 @@ class GroupPlans:
 
 
 class _Sizes:
-    """Computes how a vector is cut into shards and pieces. shard, padded: elements per shard without, with padding"""
+    """Computes how a vector is cut into shards and pieces. shard: elements per shard; padded: with padding"""
 
     def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
         shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1

@@ -112,7 +112,7 @@ class DeviceParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return a line that describes the first wrong element of the checked call, or None if all are right."""
+        """Return a line that describes the first wrong element of the checked call, or None if all are correct."""
         if self._current is None:
             return None
         _, memory, checked, _ = self._current

@@ -69,8 +69,8 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
     """Return the path of the file that `target` describes; build it first if necessary.
 
     Its path under `folder` (default: `native_folder()`) contains a hash of all inputs; the build log is next to it. If
-    several processes need it, for example the ranks of a job, one builds it and the others wait. Raises Unavailable
-    without a compiler, or if the build fails.
+    several processes need the file, for example the ranks of a job, one process builds it and the others wait. Raises
+    Unavailable without a compiler, or if the build fails.
     """
     shipped = shipped_file(target, SHIPPED)
     if shipped.exists() and "CXX" not in os.environ:

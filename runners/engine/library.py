@@ -207,7 +207,7 @@ class Engine:
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:
-        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if they are not a
+        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if it is not a
         program.
         """
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
@@ -259,7 +259,7 @@ class Engine:
         self._check(self._library.chorale_use_messages(self._engine, messages))
 
     def execute(self, work: Work) -> Execution:
-        """Run one execution together with all other ranks, which run the same programs in the same order.
+        """Execute a program once, together with all other ranks, which execute the same programs in the same order.
 
         Raises EngineError. After that the engine cannot be used again, unless the error's status is INVALID.
         """
@@ -278,7 +278,7 @@ class Engine:
 
 
 def engine_library() -> Path:
-    """Return the library's path; build it first if necessary. Raises Unavailable without a compiler."""
+    """Return the path of the library; build it first if necessary. Raises Unavailable without a compiler."""
     return build_native(engine_target())
 
 
@@ -287,7 +287,7 @@ def engine_target() -> NativeTarget:
 
 
 def network_target() -> NativeTarget:
-    """Return the program that emulates the network of the local runner."""
+    """Return the build target of the program that emulates the local runner's network."""
     sources = (NATIVE.parents[1] / "fabric" / "native" / "network.cpp", NATIVE / "sockets.cpp")
     return NativeTarget("chorale_network", sources, includes=(NATIVE,))
 

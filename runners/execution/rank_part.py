@@ -92,7 +92,7 @@ class RankMemory:
         self.input[:] = input_data(layout.collective, pattern, rank, elements)
 
     def mismatch(self) -> str | None:
-        """Return a line that describes the first wrong element of the result, or None if all are right."""
+        """Return a line that describes the first wrong element of the result, or None if all elements are correct."""
         collective, data = self._layout.collective, (self._pattern, self._rank, self._elements)
         if collective.custom is None:
             expected = expected_output(collective, *data)
@@ -142,7 +142,7 @@ class RankPart:
 
     @staticmethod
     def of_library(collective: Collective, ranks: int) -> RankPart:
-        """Return the part that calls the library's `collective` out of place; it is the same for all ranks."""
+        """Return the part that calls the library's `collective` out of place. All ranks have the same part."""
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
@@ -257,7 +257,7 @@ class RankParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return a line that describes the first wrong element of the last result, or None if all are right."""
+        """Return a line that describes the first wrong element of the last result, or None if all are correct."""
         return None if self._memory is None else self._memory.mismatch()
 
     @property
@@ -361,7 +361,7 @@ class SocketRank(Generic[WorkOfRank]):
         status                                                       -> blocked, with what blocks waited for
         clock                                                        -> time of the monotonic clock
 
-    The process ends when `control` is closed. If a run fails because of another rank, this rank does not answer.
+    The process ends when `control` is closed. If a run fails because of another rank, this rank sends no reply.
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class SocketRank(Generic[WorkOfRank]):
         }  # fmt: skip
 
     def serve(self) -> None:
-        """Answer commands until the runner closes the connection."""
+        """Execute commands and reply to them until the runner closes the connection."""
         gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
         gc.freeze()  # imported objects need not be scanned in every run
         while (command := self._control.receive()) is not None:

@@ -63,9 +63,9 @@ def run_failure_of(
 ) -> RunFailure:
     """Return the request's failure for the exception `stopped`.
 
-    blocked: after a timeout, each rank's stuck blocks; None for a rank that does not answer. If other ranks answer,
-             such a rank is the culprit: it hangs or is too busy, and the others wait for it. In a library's call,
-             waiting ranks do not answer either, so no rank is named.
+    blocked: after a timeout, each rank's stuck blocks; None for a rank that does not reply. If other ranks reply, the
+             silent rank is the cause: it hangs or is too busy, and the others wait for it. In a library's call, waiting
+             ranks do not reply either, so no rank is named.
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
@@ -90,15 +90,15 @@ class RankGroup(Protocol):
     def ranks(self) -> range: ...
 
     def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
-        """Send `command` to every process and return each one's answer."""
+        """Send `command` to every process and return each process's reply."""
         ...
 
     def timed_start(self, deadline: float, doing: str) -> float:
-        """Start the prepared run on all ranks at the same time; return the seconds until the last rank's end."""
+        """Start the prepared run on all ranks at the same time; return the seconds until the last rank ends."""
         ...
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return each rank's stuck blocks after a timeout; None for a rank that does not answer."""
+        """Return each rank's stuck blocks after a timeout; None for a rank that does not reply."""
         ...
 
     @property
@@ -147,7 +147,7 @@ class SocketRanks(ABC):
                 raise self._death() from None
 
     def receive(self, deadline: float, doing: str) -> dict[int, Message]:
-        """Return one answer from each rank. doing: what the ranks do, for error messages"""
+        """Return one reply from each rank. doing: what the ranks do, for error messages"""
         replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             if self.watched is not None:
@@ -170,7 +170,7 @@ class SocketRanks(ABC):
     def load_parts(
         self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
     ) -> None:
-        """Send every rank the command `load` with its parts: first of `programs`, then of the library's algorithms
+        """Send every rank the command `load` with its parts of `programs`, followed by the library's algorithms
         `library` for the same collective. more: further fields of the command
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
@@ -212,7 +212,7 @@ class SocketRanks(ABC):
         return [(block, step, why) for block, step, why in answer["blocks"]]
 
     def _read(self, rank: int | None, deadline: float) -> Message:
-        """Return a rank's answer. Raises RunStopped if the rank has died or reports an error."""
+        """Return a rank's reply. Raises RunStopped if the rank has died or reports an error."""
         try:
             answer = None if rank is None else self._channels[rank].receive(deadline)
         except TimeoutError:
@@ -261,7 +261,7 @@ class LiveRunner(ABC, Generic[Group]):
         """Measure `request`, and add the facts that affect times to `environment`. Raises RunStopped or Unavailable."""
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see `Runner.submit`. Raises InvalidInput if it is ambiguous where to run.
+        """Run `request`; see `Runner.submit`. Raises InvalidInput if several fabrics match.
 
         The first request may exceed its time limit, because it may have to build native code, start ranks and probe
         links.
@@ -319,8 +319,8 @@ class LiveRunner(ABC, Generic[Group]):
 class MeasurementRounds:
     """Measures the programs and library algorithms of `request` on `group`, numbered from 0, programs first.
 
-    library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it is
-                      not the same as for the programs
+    library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it differs
+                      from that of the programs
     """
 
     def __init__(
@@ -342,7 +342,7 @@ class MeasurementRounds:
         self.traces: dict[str, tuple[tuple[StepSpan, ...], ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Measure; return for each name one measurement per size, in the request's order. Also fills `traces`."""
+        """Measure all sizes; return one measurement per name and size, in the request's order. Also fills `traces`."""
         request, results = self._request, {name: list[SizeMeasurement]() for name in self._names}
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [equal_parts(program, element_bytes) for program in request.programs.values()]
@@ -398,8 +398,8 @@ def prepare_task(program: int, elements: int, dtype: str = "float32", run: int =
 def on_switch_processes(request: RunRequest) -> RunRequest:
     """Return `request`, with switches replaced by ranks (processes) if one of its programs uses switches.
 
-    Programs that do not use switches then run on the same network, with idle switch processes. Raises InvalidInput if
-    such a program does not work in place.
+    Programs that do not use switches then run on the same network, with idle switch processes. Raises InvalidInput if a
+    program without switches does not work in place.
     """
     switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
     if not switches:
@@ -412,6 +412,6 @@ def on_switch_processes(request: RunRequest) -> RunRequest:
 
 
 def switch_facts(request: RunRequest) -> Facts:
-    """Return facts about processes that replace switches, for the measurement's environment; {} without any."""
+    """Return the environment facts about processes that replace switches; {} if there are no such processes."""
     acting = {len(program.switches) for program in request.without_plans.values()}
     return {"switches": SWITCH_PROCESS, "switch_processes": max(acting)} if max(acting, default=0) else {}

@@ -26,10 +26,10 @@ _HELLO_S = 5.0  # time limit from the first to the last byte of a hello
 _CLOCK_SAMPLES = 20
 _SETTLE_S = 0.3  # time until killed ranks can be distinguished from ranks that only lost a neighbour
 TOKEN = "CHORALE_TOKEN"  # noqa: S105 - a variable's name
-"""Environment variable that contains the token by which the runner recognizes its ranks."""
+"""Environment variable with the token by which the runner recognizes its ranks."""
 
 Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
-"""Starts all ranks, given the runner's address and environment variables. Returns one process per rank or one launcher.
+"""Starts all ranks with the runner's address and environment variables. Returns a process per rank, or one launcher.
 """
 
 
@@ -64,7 +64,7 @@ class StartedRanks(SocketRanks):
     def _meet(self, token: str, deadline: float) -> None:
         """Wait until every rank has sent its hello. Connections without the token are closed.
 
-        A rank may connect long before its hello, because it creates its device between the two.
+        A rank may connect long before it sends its hello, because it creates its device in between.
         """
         said: dict[int, FramedSocket] = {}
         while len(said) < len(self.ranks):
@@ -117,8 +117,8 @@ class StartedRanks(SocketRanks):
         return offsets
 
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return the failure for `rank`'s error. If any rank was killed, its death is the cause, because ranks that
-        lose another rank give up with an error.
+        """Return the failure for `rank`'s error. If a rank was killed, its death is reported as the cause, because
+        ranks that lose another rank give up with an error.
         """
         if (kind := self._kind_of(message)) is not FailureKind.CRASH:
             return RunStopped(kind, f"rank {rank} failed: {message}", rank)

@@ -12,7 +12,7 @@ from chorale.synth.collective import Collective, CollectiveName
 
 
 def join_gloo(rank: int, ranks: int, store: str, interface: str) -> None:
-    """Join the group of all ranks, which share the file `store`, over the network device `interface`."""
+    """Join the group of all ranks over the network device `interface`. All ranks share the file `store`."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     torch.set_num_threads(1)
     meeting, patience = dist.FileStore(store, ranks), timedelta(minutes=30)  # the runner ends ranks that hang

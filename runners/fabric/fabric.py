@@ -98,7 +98,7 @@ class NamespaceHolder:
         return done.stdout
 
     def detach(self, state: str) -> None:
-        """Let the holder outlive this process. Other processes read the line `state`, which describes the fabric."""
+        """Let the holder outlive this process. `state` is a line that describes the fabric to other processes."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{state}\n")
@@ -383,8 +383,8 @@ def fabrics() -> list[EmulatedFabric]:
 def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | None:
     """Return a topology's running fabric, by `name` if given; None if there is none.
 
-    Raises InvalidInput if several are up and `name` is missing, or if `name` belongs to another topology, and
-    Unavailable if the process that forwards its packets has ended.
+    Raises InvalidInput if several fabrics are up and `name` is missing, or if `name` belongs to another topology, and
+    Unavailable if the process that forwards the fabric's packets has ended.
     """
     fitting = [one for one in fabrics() if (one.topology_id == topology_id if name is None else one.name == name)]
     if len(fitting) > 1:
@@ -420,7 +420,7 @@ def _end_wire(pid: int, holder_pid: int) -> None:
 
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
-    """Check that there is no fabric `name`, and keep other commands of this user from creating one during the block.
+    """Check that no fabric `name` exists, and keep this user's other commands from creating it during the block.
 
     The lock is an abstract socket: the kernel releases it when its owner ends.
     """

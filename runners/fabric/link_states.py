@@ -107,7 +107,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Queries one node's network devices over sockets, which stay in its namespace when the process leaves it."""
+    """Queries one node's network devices over sockets, which stay in the namespace when the process leaves it."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -116,7 +116,7 @@ class _Node:
         self._limits: dict[int, float] = {}
 
     def look(self) -> Mapping[str, int | None]:
-        """Return device -> bytes that it has sent. Also update the rates that `limit` returns."""
+        """Return the bytes sent so far by each device. Also update the rates that `limit` returns."""
         self._limits = {}
         header = struct.pack("=IHHII", 16 + _TCMSG.size, _RTM_GETQDISC, _REQUEST_DUMP, 1, 0)
         self._netlink.send(header + _TCMSG.pack(0, 0, 0, 0, 0))

@@ -15,7 +15,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """Return the neighbour that each node (first index) uses towards each rank (second index).
+    """Return the neighbour to which each node (first index) forwards packets for each rank (second index).
 
     All routes are shortest paths, so there are no loops, and neighbours are reached over their direct link. If several
     neighbours are equally close to the rank, the one at index (node + rank) modulo their number is used, so that
@@ -40,7 +40,7 @@ def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 MAX_NODES = 256
 NODE_DEVICE = "node"
-"""Device that holds a rank's address; give this name to runtimes that need an interface's name."""
+"""Device that has a rank's address; pass this name to runtimes that need the name of an interface."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
@@ -53,7 +53,7 @@ class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
     bits_per_s: total rate of parallel links (first node to second, second to first); 0 if the topology has no link in
-                that direction. Such a direction only carries acknowledgements, at the other direction's rate
+                that direction. Then this direction only carries acknowledgements, at the other direction's rate
     """
 
     nodes: tuple[int, int]
@@ -88,9 +88,9 @@ class FabricPlan:
 def plan_fabric(topology: Topology, link_mbps: Fraction, name: str) -> FabricPlan:
     """Plan the fabric of `topology`.
 
-    Links with the `full_bandwidth` get the rate `link_mbps` (10^6 bit/s), others in proportion. Raises InvalidInput for
-    a bad name, a rate out of range, or a network that is too large or not strongly connected.
-    O(ranks * links)
+    Links with the `full_bandwidth` get the rate `link_mbps` (10^6 bit/s), other links a proportional rate. Raises
+    InvalidInput for a bad name, a rate out of range, or a network that is too large or not strongly connected. O(ranks
+    * links)
     """
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"
@@ -175,16 +175,16 @@ def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
 
 
 def wire_queue_bytes(bits_per_s: int) -> int:
-    """Return the bytes that an emulated link can queue: two seconds of traffic, within `_QUEUE_BYTES`."""
+    """Return the bytes that an emulated link can queue: two seconds of traffic, clamped to the range `_QUEUE_BYTES`."""
     smallest, largest = _QUEUE_BYTES
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest)
 
 
 def window_frames(bits_per_s: int) -> int:
-    """Return how many frames a connection may have in flight over a path with that rate.
+    """Return how many frames a connection may have in flight over a path with the rate `bits_per_s`.
 
-    The number is just large enough to keep the path busy while threads wait for a CPU core. With more, one sender
-    delays the start of others and fills queues.
+    The number is just large enough to keep the path busy while threads wait for a CPU core. With more frames in flight,
+    one sender delays the start of others and fills queues.
     """
     return -(-max(int(bits_per_s * _WINDOW_S / 8), _SMALLEST_WINDOW_BYTES) // WIRE_MTU_BYTES)
 

@@ -1,7 +1,7 @@
 """Tests a new fabric, which is refused if its links do not reach their rates when all links are busy.
 
-`python -m chorale.runners.fabric.self_test` is one process that acts for all ranks and times exchanges between them
-over plain TCP: it opens sockets in all nodes' networks. It reads JSON: `ranks` (namespaces and address of each),
+`python -m chorale.runners.fabric.self_test` is one process that acts for all ranks: it opens sockets in all nodes'
+networks and times exchanges between ranks over plain TCP. It reads JSON: `ranks` (namespaces and address of each),
 `streams` (source and target of each) and `exchanges` (for each: seconds of silence before it, and bytes by stream
 number). It runs the exchanges and prints JSON: start and end of each stream in each exchange, in seconds on the
 monotonic clock (from before the first byte is sent until the last is received).
@@ -29,7 +29,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
 MIN_EFFICIENCY = 0.7
-"""Lowest acceptable efficiency with all links busy; a fabric below it is refused."""
+"""Lowest acceptable efficiency with all links busy; a fabric with a lower efficiency is refused."""
 _LIMIT_S = 60
 _BUSY_S = Fraction(1, 4)
 _BUSY_BYTES = (2**12, 2**22)
@@ -47,7 +47,8 @@ def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
     Each rank sends to all direct neighbours. A rank at a switch also sends to rank + n/2 modulo n, where n is the
-    number of all ranks (so to another box if there are several), and in the same way among the ranks at its switch.
+    number of all ranks (the receiver is in another box if there are several), and in the same way among the ranks at
+    its switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -111,7 +112,7 @@ def duration_s(spans: Spans) -> float:
 def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s: int) -> list[Spans]:
     """Run `exchanges` one after the other over the same connections; return their times.
 
-    Raises Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
+    Raises Unavailable if ranks do not reach each other, or if the exchanges take longer than `limit_s`.
     """
     streams = sorted({stream for _, sizes_bytes in exchanges for stream in sizes_bytes})
     number = {stream: index for index, stream in enumerate(streams)}
@@ -161,7 +162,7 @@ def bring_up(
 
     Raises:
         InvalidInput: The network cannot be emulated, the name is taken, or the efficiency is below `MIN_EFFICIENCY`
-            (then with a rate that should work).
+            (then the message suggests a lower rate).
         Unavailable: This machine or user cannot create fabrics, or the test cannot run.
     """
     with temporary_fabric(topology, link_mbps, name) as (fabric, holder):

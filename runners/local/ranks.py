@@ -97,7 +97,7 @@ class NetworkControl:
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
-    """Return the seconds per byte of every link if the `full_bandwidth` means `link_mbps`."""
+    """Return the seconds per byte of every link if the `full_bandwidth` corresponds to the rate `link_mbps`."""
     full = full_bandwidth(topology)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
     return [table[index] for index in topology.links.bandwidth_class.tolist()]
@@ -113,7 +113,7 @@ def native_code() -> tuple[Path, Path]:
 
 
 class LocalRanks(SocketRanks):
-    """Starts and controls a process per rank of `topology`, and their launcher. All end with `close` or this process.
+    """Starts and controls a process per rank of `topology`, and their launcher. They end with `close` or this process.
 
     There is also a process that emulates the network, unless ranks in `placement` reach one another without it.
     uses_gloo: whether `load` may request Gloo's collectives
@@ -168,7 +168,7 @@ class LocalRanks(SocketRanks):
     def load(
         self, programs: Iterable[AnyProgram], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
     ) -> None:
-        """Give every rank its parts: first of `programs`, then of `library`. Also set the link rates.
+        """Give every rank its parts of `programs`, followed by those of `library`. Also set the link rates.
 
         link_mbps: None if the network is not emulated
         """

@@ -19,7 +19,7 @@ _RESOLUTION_S = 1e-9  # readings are rounded to this
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """The times of one query: sent and answered on the local clock, and what the remote clock showed in between."""
+    """The times of one query: the local clock at sending and at the reply, and the remote clock in between."""
 
     sent_s: float
     remote_s: float
@@ -27,7 +27,7 @@ class ClockSample:
 
     @property
     def delay_s(self) -> float:
-        """Return the total travel time of the query and its answer."""
+        """Return the total travel time of the query and its reply."""
         return self.returned_s - self.sent_s
 
 
@@ -50,13 +50,13 @@ SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
 
 
 def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
-    """Return the clock offset in the middle of its tightest bounds. O(samples).
+    """Return the offset halfway between its tightest bounds. O(samples).
 
     No message arrives before it was sent. So every sample shows remote - returned <= offset <= remote - sent,
     widened by the possible drift of the clocks between the sample and the time of the result. The tightest bounds come
     from the fastest message in each direction, so delays may differ between directions. (NTP's minimum-delay
-    filter, RFC 5905, section 10, uses one sample for both.) Raises CheckFailed if no offset satisfies all bounds, which
-    means that a clock was set or drifts too fast.
+    filter, RFC 5905, section 10, uses one sample for both directions.) Raises CheckFailed if no offset satisfies all
+    bounds, which means that a clock was set or drifts too fast.
     """
     if not samples:
         raise InvalidInput(

@@ -40,9 +40,9 @@ class MedianInterval:
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
     """Return the median's exact binomial confidence interval, which lies between two order statistics. O(n log n).
 
-    With too few samples for `confidence`, it is their complete range, and its confidence is 1 - 2 / 2^n.
+    With too few samples for `confidence`, the interval is their complete range, and its confidence is 1 - 2 / 2^n.
 
-    samples: positive and independent, at least one, with any distribution
+    samples: at least one positive value; values are independent and have any distribution
     """
     median, count = float(np.median(samples)), len(samples)
     reachable = 1 - 2.0 ** (1 - count)
@@ -57,8 +57,8 @@ def samples_below(count: int, confidence: float) -> int:
     """Return how many of `count` sorted samples may lie outside the interval of their median at each end.
 
     The result is the largest k such that a fair coin shows at most k heads in `count` throws with a probability below
-    (1 - `confidence`) / 2, or 0 if there is none (Conover, Practical Nonparametric Statistics, 1999, 3.2). Computed
-    with integers.
+    (1 - `confidence`) / 2, or 0 if there is no such k (Conover, Practical Nonparametric Statistics, 1999, 3.2).
+    Computed with integers.
     """
     limit = Fraction((1 - confidence) / 2) * 2**count
     throws, heads = 1, 0  # ways to have at most `heads` heads
@@ -73,8 +73,8 @@ def ratio_interval(
 ) -> MedianInterval:
     """Return the confidence interval of the median ratio time / reference time.
 
-    The n-th times of both were measured next to each other, so a load on the machine slows both and hardly changes
-    their ratio. Raises CheckFailed if a reference time is 0.
+    The n-th time and the n-th reference time were measured in direct succession, so a load on the machine slows both
+    and hardly changes their ratio. Raises CheckFailed if a reference time is 0.
     """
     if min(reference_s) <= 0:
         rule = "the reference took {}, so nothing can be compared with it"

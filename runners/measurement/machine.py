@@ -77,7 +77,7 @@ def environment_id(facts: Facts) -> str:
 
 
 def load_average() -> float | None:
-    """Return the average number of processes that wanted a core during the last minute, or None if it is unknown."""
+    """Return the average number of processes that wanted a core in the last minute, or None if this is unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
@@ -103,8 +103,8 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """Hold this user's lock `path` and the lock shared by all users of this machine during the block.
 
     Raises Unavailable if another process of this user still holds `path` after `patience_s`. Other users cannot be
-    trusted to release their lock: after `others_patience_s` the block starts anyway, with a warning, and processes of
-    this user do not wait for them for the next ten minutes.
+    trusted to release their lock: after `others_patience_s` the block starts anyway, with a warning, and for the next
+    ten minutes this user's processes do not wait for other users.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)

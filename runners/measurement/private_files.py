@@ -41,7 +41,7 @@ def runtime_folder() -> Path:
 def temporary_folder(max_path_bytes: int = 4096) -> Path:
     """Return this user's folder on a disk for short-lived files; create it if necessary.
 
-    The folder is in the home folder if other users have taken its name in the folders for temporary files. Its path
+    It is in the home folder if other users have taken its name in the folders for temporary files. Its path
     has at most `max_path_bytes`, because the paths of sockets in the folder are limited to 107 bytes.
     """
     name = f"chorale-{os.geteuid()}"
@@ -53,8 +53,8 @@ def temporary_folder(max_path_bytes: int = 4096) -> Path:
 def make_private(folder: Path) -> bool:
     """Create `folder` with mode 0700, or check that only this user may ever have written it. Return whether it is safe.
 
-    If others may read the folder, their access is removed. If others may write to it, it is refused and not changed,
-    because its content may be theirs.
+    If other users may read the folder, their access is removed. If they may write to it, the folder is refused and not
+    changed, because its content may come from them.
     """
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -82,8 +82,8 @@ def why_foreign(path: Path) -> str | None:
     """Return why somebody else may have written `path`, or may replace it; None if only this user or root can do so.
 
     The rules are the same as ssh's: every folder and link on the way to `path` belongs to this user or root, and nobody
-    else may write to them; folders above `path` may have the sticky bit instead, as /tmp has. Root also accepts folders
-    above that belong to others, for example a mounted folder of the user who started a container.
+    else may write to them; folders above `path` may have the sticky bit instead, as /tmp has. For root, folders above
+    `path` may also belong to other users, for example a mounted folder of the user who started a container.
     """
     user, waiting, seen = os.geteuid(), [(path.absolute(), False)], set[tuple[Path, bool]]()
     while waiting:

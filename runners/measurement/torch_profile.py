@@ -11,7 +11,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 WARM_UP, REPEATS = 3, 10
 Times: TypeAlias = dict[tuple[str, str], float]
-"""(path of a leaf, "forward" or "backward") -> seconds, in the order in which they first began."""
+"""(path of a leaf, "forward" or "backward") -> seconds, in the order in which the leaves first began."""
 
 
 def require_torch() -> Any:
@@ -49,9 +49,9 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
     torch: the module torch
     clock: returns the current time in seconds
 
-    A leaf's time lasts until the next leaf begins, so it includes functions between the two. The device is synchronized
-    whenever a leaf begins. A leaf that is called several times is one layer with the total time of its calls.
-    Parameters shared by several leaves count once.
+    A leaf's time lasts until the next leaf begins, so it includes functions between the two leaves. The device is
+    synchronized whenever a leaf begins. A leaf that is called several times is one layer with the total time of its
+    calls. Parameters shared by several leaves count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
@@ -90,7 +90,7 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
 
 
 class _Recorder:
-    """Measures the time of each leaf module: from its start to the start of the next one."""
+    """Measures the time of each leaf module: from its start to the start of the next leaf."""
 
     def __init__(self, torch: Any, clock: Callable[[], float]) -> None:
         self._torch, self._clock = torch, clock
@@ -109,7 +109,7 @@ class _Recorder:
         return self._times
 
     def hooks(self, path: str, leaf: Any) -> list[Any]:
-        """Register hooks that notice when `leaf` begins in either pass; return their handles."""
+        """Register hooks that notice when `leaf` begins in the forward or backward pass; return the hooks' handles."""
 
         def watch_output(_leaf: Any, _inputs: Any, output: Any) -> None:
             first = output[0] if isinstance(output, tuple) else output

@@ -32,7 +32,7 @@ _LIMIT_S = 20.0
 
 OPEN_MPI = "Open MPI"
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
-"""Environment variables that schedulers set inside a job, from which a launcher learns its hosts."""
+"""Environment variables that schedulers set in a job, and from which the launcher gets the job's hosts."""
 _SUPERVISE = (
     '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
     """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
@@ -174,7 +174,7 @@ def require_known_hosts(hosts: str | None) -> None:
 
 
 def _listed(hosts: str) -> Sequence[tuple[str, int]]:
-    """Return (host, number of ranks) for each host in a comma-separated list or in @FILE, with one host per line."""
+    """Return (host, number of ranks) for each host in a comma-separated list or in @FILE (one host per line)."""
     words = [word for word in hosts.split(",") if word]
     if hosts.startswith("@"):
         path = Path(hosts.removeprefix("@"))
@@ -212,15 +212,15 @@ class MpiLaunch:
 
 
 def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
-    """Return how to start the ranks of `topology`.
+    """Return the command that starts the ranks of `topology`.
 
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
     hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
             the scheduler job to which this process belongs
 
-    Raises InvalidInput for an unknown kind, an ambiguous fabric, an unreadable host file, or if a launcher has
-    started several copies of this process, and Unavailable without MPI or such a network.
+    Raises InvalidInput for an unknown `where`, an ambiguous fabric, an unreadable host file, or if a launcher has
+    started several copies of this process, and Unavailable without MPI or the requested network.
     """
     processes.require_network_kind(where)
     slurm.require_one_process()

@@ -32,8 +32,8 @@ MOST_BYTES = 2**30
 """Largest MPI message (MPI's counts have 32 bits). The engine's longer messages are split."""
 
 OPEN_MPI_MOST_BYTES = 2**15
-"""Limit for Open MPI: longer messages, above its eager limit, share a connection and all arrive late. Shorter ones
-arrive one after another, so that the first can be forwarded while the next is on its way.
+"""Limit for Open MPI. Longer messages, above its eager limit, share a connection and all arrive late. Shorter messages
+arrive one after another, so that a rank can forward one while the next is on its way.
 """
 
 

@@ -73,8 +73,8 @@ class MpiRank(SocketRank[RankParts]):
 
 
 def main() -> None:
-    """Run the rank that the arguments describe: number of ranks, transport and network device (empty for any), native
-    libraries on the runner's machine, and the runner's address.
+    """Run the rank that the arguments describe: number of ranks, transport, network device (empty for any), the native
+    libraries' paths on the runner's machine, and the runner's address.
     """
     world, ranks = MPI.COMM_WORLD, int(sys.argv[1])
     version = " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())

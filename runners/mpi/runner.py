@@ -88,7 +88,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
     hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
             the scheduler job to which this process belongs
     transport: `mpi` for MPI messages, `tcp` for the engine's own connections: TCP, and shared memory within a host
-    interface: network device for the engine's TCP; None for the fabric's, else the first that is up
+    interface: network device for the engine's TCP; None for the fabric's device, else the first device that is up
     """
 
     name = "mpi"

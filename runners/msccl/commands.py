@@ -23,7 +23,7 @@ JOB = "$CHORALE_JOB"
 PART = "$CHORALE_PART"
 """Placeholder for the number of the test program in a launch, in variables' values."""
 ALIGNMENT_BYTES = 16
-"""In sharded collectives, the test programs round each rank's share down to a multiple of this."""
+"""In sharded collectives, the test programs round each rank's shard down to a multiple of this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]
     """Return the smallest size >= `size_bytes` at which all `programs` (for the same collective) can run.
 
     Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. In sharded
-    collectives, each rank's shard must also divide into that many chunks, because RCCL requires this.
+    collectives, each rank's shard must also be divisible into as many chunks as the vector, because RCCL requires this.
     """
     granule = element_bytes
     for program in programs:
@@ -231,7 +231,7 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
 
 
 def size_progressions(sizes_bytes: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Split `sizes_bytes` greedily into a few series, for one test command each; return (series, factor) pairs.
+    """Split `sizes_bytes` greedily into a few series, one for each test command; return (series, factor) pairs.
 
     Each size of a series is its factor times the previous one. Series are sorted by their smallest sizes.
     """
@@ -259,7 +259,7 @@ TEST_PROGRAMS: Mapping[CollectiveName, str] = {
 }
 
 ITERATIONS, WARM_UP, PROOF_ITERATIONS = 50, 20, 2
-"""Timed and untimed calls in a test program, for each size and placement; and timed calls in a proof."""
+"""Number of timed and untimed calls of a test program for each size and placement, and of timed calls in a proof."""
 
 
 def perf_command(program: Program, options: JobOptions, sizes_bytes: Sequence[int], factor: int) -> list[str]:
@@ -285,7 +285,7 @@ library without programs.
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-"""Shell text that appends the folders that are already in the variable, if any, to a library's folder."""
+"""Shell text that appends the variable's previous folders, if any, to a library's folder."""
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:

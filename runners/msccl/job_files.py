@@ -113,7 +113,7 @@ Compare the medians of the five turns at each size: the column `time` for the pl
 
 
 def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
-    """Return the README's section on checking that the program ran and did not silently fall back to the library."""
+    """Return the README's section about how to check that the program ran instead of the library's algorithm."""
     ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
     other = "out-of-place" if program.in_place else "in-place"
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")

@@ -143,7 +143,7 @@ def parse_output(text: str) -> LaunchOutput:
 
 
 def _rows(text: str) -> Iterator[TableRow]:
-    """Yield the rows that end with a line break: otherwise the last number may be cut off."""
+    """Yield only rows that end with a line break, because the last number of other rows may be cut off."""
     begun = ""
     for line in text.split("\n")[:-1]:
         for whole in (line, f"{begun} {line}") if begun else (line,):
@@ -178,9 +178,9 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 
 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
-    """Return a message if the program's times equal the library's at every size, as if it had not run; otherwise None.
+    """Return a message if the program's times equal the library's at every size, as if it had not run, else None.
     This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
-    size cannot be distinguished from it: measure more sizes.
+    size cannot be distinguished from the library: measure more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
     if max(apart.values()) > SAME_TIME_TOLERANCE:

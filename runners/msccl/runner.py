@@ -32,14 +32,14 @@ _PINNED: Mapping[str, Mapping[str, str]] = {
     OWN_CHOICE: {}, "ring": {"NCCL_ALGO": "RING"}, "tree": {"NCCL_ALGO": "TREE"}
 }  # fmt: skip
 _PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
-"""Algorithms that NCCL has for each collective on all machines, besides its own choice."""
+"""Algorithms that NCCL has for each collective on all machines, in addition to its own choice."""
 
 
 class MscclRunner(GpuRunner[MscclConfig]):
     """Implements `Runner` on a library with NCCL's interface that executes MSCCL programs.
 
     Each program has its own processes, in which the library loads it. Before it is timed, it runs in processes with
-    logging, which shows whether the runtime executed it at every size; if not, the result is a RunFailure of kind
+    logging, which shows whether the runtime executed it at every size; otherwise the result is a RunFailure of kind
     `rejected`. If a runtime logs no calls, times equal to the library's at every size count as a fallback too, unless
     an earlier request for the same program had other times. Buffers are set for programs only; the library keeps its
     defaults.
