@@ -35,8 +35,8 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
     """Return the pipelined pattern of allreduce, broadcast or reduce on the two trees of dbt:N.
 
     Allreduce adds data up to each tree's root and copies the sums back down, in 2 * height steps. For broadcast and
-    reduce, ranks are rotated so that the collective's root is the root of the first tree; in the second tree, in which
-    it is a leaf, it is moved above the root. On networks other than dbt:N, data take shortest routes.
+    reduce, ranks are rotated so that the collective's root is the root of the first tree; in the second tree, this rank
+    is a leaf and is moved above the root. On networks other than dbt:N, data take shortest routes.
     """
     ranks = topology.compute_count
     parents = double_tree_parents(ranks)

@@ -74,11 +74,11 @@ def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: Topology) -> Schedule:
-    """Combine two allgathers to one on `topology`, the union of a network G and its transpose (G with reversed links).
+    """Combine two allgathers into one on `topology`, the union of a network G and its transpose (with reversed links).
 
     `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. The
     halves share no links, so their steps run in parallel. The number of chunks is twice the least common multiple of
-    the schedules' numbers. O(rows).
+    both schedules' chunk counts. O(rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, in which
     `backwards` is the image of `forwards` on a reverse-symmetric network.
     """
@@ -103,8 +103,8 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     """Expand the allgather `base` to `topology`, which has `copies` copies of every node of the network G of `base`.
 
     When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's origin to all copies of
-    w. In an additional step, every node collects the shards of its other copies, in equal parts over its links. The
-    new number of chunks is the least common multiple of the old one and a node's number of in-links. G must have no
+    w. In an additional step, every node collects the shards of its other copies, in equal parts over its links. The new
+    number of chunks is the least common multiple of the old number and a node's number of in-links. G must have no
     self-loops. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 2.
     """
@@ -136,7 +136,7 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
 
 
 def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
-    """Expand the allgather `base` to `topology`, the Cartesian product of `times` copies of its network.
+    """Expand the allgather `base` to `topology`, the Cartesian product of `times` copies of the base network.
 
     Every shard is cut into `times` parts. Part i runs `base` along dimension i, then along dimension i + 1 with
     everything gathered so far, and so on cyclically; at any time, each dimension carries one part. Steps and chunks are
@@ -187,8 +187,8 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     """Expand the allgather `base` to `topology`, the line graph L(G) of the network G of `base`.
 
     A new first step sends each node's shard to all its neighbours. Then, when `base` sends the shard of v from u to w,
-    node uw sends the shards of all links into v to all out-links of w, except to the shard's own node. Chunks stay the
-    same. Empty steps (only if a node has a single link) are left out. O(new rows): d^2 per row of `base` for degree d.
+    node uw sends the shards of all links into v to all out-links of w, except to the shard's own node. The number of
+    chunks is unchanged. Empty steps (only for a node with one link) are left out. O(d^2 * rows of `base`) for degree d.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 1.
     """
     require_expandable(base)
@@ -236,8 +236,8 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
     Args:
         topology: the result's network, which must equal the base but may have another spec, such as diamond; None for
             base:NAME or its transpose.
-        transposed: return the schedule for the transpose. Only bases that have a stored schedule and are not
-            reverse-symmetric have one; on other bases, the same schedule runs with renamed nodes.
+        transposed: return the schedule for the transpose. It exists only for bases that have a stored schedule and are
+            not reverse-symmetric; on the transposes of other bases, the base's schedule runs with renamed nodes.
 
     Raises:
         InvalidInput: if the base is unknown or has no such schedule, or if `topology` is another network.

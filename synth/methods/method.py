@@ -50,11 +50,11 @@ class Options:
 
     @property
     def balanced_bytes(self) -> int | None:
-        """Bytes for which bfb considers link latencies. None with `link_gbps`, which schedules do not store."""
+        """Vector size for which bfb considers link latencies. None with `link_gbps`, which schedules do not store."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return the names of options that differ from the default, except size and rate, which all methods take."""
+        """Return the names of options that differ from the default, except size and rate, which all methods accept."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 
@@ -63,7 +63,7 @@ class Options:
 class SynthesisTask:
     """A schedule to make, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, for example as in an allreduce's other phase
+    preferred_k: trees per root to use if no other number is faster, such as the number in an allreduce's other phase
     """
 
     topology: Topology
@@ -77,7 +77,7 @@ class SynthesisTask:
 class Method(ABC):
     """Base class of methods that make schedules.
 
-    options: names of the `Options` fields that it supports; requests that set other fields are rejected
+    options: names of the `Options` fields that the method supports; requests that set other fields are rejected
     """
 
     def __init__(

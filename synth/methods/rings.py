@@ -29,8 +29,8 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
     If rank order is a Hamiltonian cycle, it is used. Otherwise, a cover of all ranks by cycles (a bipartite matching of
     ranks to successors) is merged until one cycle is left: a -> b and c -> d in two cycles become a -> d and c -> b. If
-    all links go both ways, a cycle may be reversed first. Only links between ranks count. Deterministic, about O(links
-    * merges). The search may fail although a cycle exists, because the problem is NP-complete.
+    all links go both ways, a cycle may be reversed first. Only links between ranks are used. Deterministic, about
+    O(links * merges). The search may fail although a cycle exists, because the problem is NP-complete.
     """
     ranks = topology.compute_count
     links = topology.links
@@ -105,7 +105,7 @@ Order = NDArray[np.int64]
 
 
 def disjoint_cycles(topology: Topology) -> list[Order]:
-    """Return Hamiltonian cycles, as orders of ranks, that share no link in either direction. O(links).
+    """Return Hamiltonian cycles (orders of ranks) that share no link in either direction. O(links).
 
     Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for an integer k and gcd(r, c - 1) = 1, or vice
     versa (see Swing paper, section 2.3.1). The grid may have more links, as in HyperX, or its rows and columns may be
@@ -136,7 +136,7 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
 
 
 def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
-    """Return whether a torus has two such cycles: rows = k * columns for an integer k, gcd(rows, columns - 1) = 1."""
+    """Return whether `_pair` finds two cycles: rows = k * columns for an integer k, and gcd(rows, columns - 1) = 1."""
     return rows % columns == 0 and gcd(rows, columns - 1) == 1
 
 
@@ -186,7 +186,7 @@ def ring_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int = 0) -> 
 def ring_subcollective(
     order: NDArray[np.integer], collective: Collective, method: str, is_mirrored: bool = False
 ) -> SubCollective:
-    """Return the steps of `collective` around the cycle `order`. Allgather and reduce_scatter follow its direction.
+    """Return the steps of `collective` around the cycle `order`. Allgather and reduce_scatter run in this direction.
 
     is_mirrored: whether the reduce_scatter runs in the opposite direction, over the opposite links, so that the phases
                  of consecutive chunks can overlap
@@ -221,8 +221,8 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return BFB on every cycle of `disjoint_cycles`. Takes floor(N / 2) steps per phase and is bandwidth-optimal.
 
-    On shiftedring:m, this is the baseline ShiftedBFBRing. On an even cycle, half of the opposite rank's data comes from
-    either side. Source: Zhao et al., appendix F.1.
+    On shiftedring:m, this is the baseline ShiftedBFBRing. On an even cycle, half of the opposite rank's data arrives
+    from each side. Source: Zhao et al., appendix F.1.
     """
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]
@@ -236,7 +236,7 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 def count_boxes(topology: Topology) -> int:
     """Return into how many boxes of equal size the ranks are divided; 1 if there are no boxes.
 
-    The box is the part of a rank's id before the last dot, as in "2.5" (GPU 5 in box 2). A box's ranks are consecutive.
+    A rank's id before the last dot names its box, as in "2.5" (GPU 5 in box 2). A box's ranks are consecutive.
     """
     names = [node_id.rpartition(".")[0] for node_id in topology.node_ids[: topology.compute_count]]
     boxes = list(dict.fromkeys(names))
@@ -245,13 +245,13 @@ def count_boxes(topology: Topology) -> int:
 
 
 def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return reduce_scatter, allgather or allreduce around one ring per rank of a box; each ring carries an equal part.
+    """Return reduce_scatter, allgather or allreduce around as many rings as a box has ranks, each with an equal part.
 
     In each box, a ring follows a cycle of links between the box's ranks or, if there is none, rank order over the box's
     switch. Then it continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every
-    network port receives one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on
-    the rail on which it left the previous box (except between the last and the first of an odd number of boxes). Takes
-    N - 1 steps per phase. Requires `count_boxes` >= 2.
+    network port receives from one ring and sends to one. Every second box is crossed backwards, so that a ring enters a
+    box on the rail on which it left the previous box (except between the last and the first of an odd number of boxes).
+    Takes N - 1 steps per phase. Requires `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes

@@ -2,7 +2,7 @@
 
 rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). To reach this rate, data move along the first dimension to the
 target's first coordinate (N2 times as much data as in G1 alone), then along the second dimension. No schedule is
-faster: with link prices in only one dimension, a path costs the same as in that factor.
+faster: if only links along one dimension have prices, a path costs as much as in that factor.
 """
 
 from collections.abc import Sequence
@@ -174,7 +174,7 @@ def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fr
 def _best_bound(reduction: Reduction, candidates: Sequence[NDArray[np.int64]]) -> tuple[Fraction, NDArray[np.int64]]:
     """Return (smallest bound that any of the `candidates` proves, int64[C]: prices of link classes that prove it).
 
-    candidates: each contains a price for every merged link class
+    candidates: each has one price per merged link class
     """
     spread = [prices[reduction.merged] for prices in candidates]
     bounds = ((distance_bound(reduction.full, prices), prices) for prices in spread)

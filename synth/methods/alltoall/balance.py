@@ -1,4 +1,4 @@
-"""Rounds approximate all-to-all flows to integer units. All units are delivered, so the rate is a proven lower bound.
+"""Rounds all-to-all flows to whole units. All units are delivered, so the resulting rate is a proven lower bound.
 
 A solver's error is small compared with the load of a wide link, but may be many times the load of a narrow one. Also, a
 single chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds; the upper

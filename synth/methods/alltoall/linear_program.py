@@ -5,10 +5,10 @@ version, appendix A.5, with flows added up by source. A flow from source s bring
 ranks, over any links; the load of a link is the sum over all sources.
 
 Colour refinement reduces the problem. It finds rows and columns that have equal values in some optimum: two rows keep
-the same colour if they contain columns of the same colours equally often, and vice versa, until nothing changes. One
-variable per class and one row per class then give the same optimum, without a search for symmetries. Source: Grohe,
-Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit hashes; a collision
-could only make the reduction wrong, and results are certified without relying on it.
+the same colour if they contain columns of the same colours equally often, and vice versa. This is repeated until no
+colour changes. One variable per class and one row per class then give the same optimum, without a search for
+symmetries. Source: Grohe, Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are
+64-bit hashes; a collision could only make the reduction wrong, and results are certified without relying on it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Commodities:
     """The flow problem: sources and links, one per symmetry class, or all of them if no symmetries are used.
 
     demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row if all
-                    sources send the same (1 to every rank); a source's entry for itself does not count
+                    sources send the same (1 to every rank); a source's entry for itself is ignored
     src, dst:       int32[links] without self-loops, sorted by dst
     incoming:       int64[nodes + 1]; links `incoming[v]` to `incoming[v + 1] - 1` end in v
     outgoing:       int64[nodes + 1], offsets into `outgoing_links`, which lists the links by src
@@ -201,8 +201,8 @@ class Commodities:
     class_capacity: int64[C], bandwidth of each link of the class in units of 1 / `scale`
     link_ids:       int32[links], ids of the links in the topology
 
-    The load of each link of class c is the sum over sources k and links e of c of weights[k] * flow[k, e] /
-    class_size[c]. Flows that are not symmetric stand for their average over the symmetries.
+    The load of each link of class c is the sum of weights[k] * flow[k, e] / class_size[c] over all sources k and all
+    links e of this class. Asymmetric flows represent their average over the symmetries.
     """
 
     demand: NDArray[np.int64]

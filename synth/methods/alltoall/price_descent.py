@@ -107,7 +107,7 @@ class PricedFlows:
 class MixedFlows:
     """A mixture of flows: the fraction `parts[i]` / `sum(parts)` of all data takes the paths of `flows[i]`.
 
-    loads: the loads that each of `flows` would cause with all data
+    loads: the loads that each of `flows` would cause if it carried all data
     """
 
     flows: tuple[PricedFlows, ...]
@@ -138,7 +138,7 @@ class MixedFlows:
 
 
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
-    """Return weights >= 0 with sum 1 that minimise the largest of `times @ weights`, and the dual values of the rows.
+    """Return weights >= 0 with sum 1 that minimise the largest entry of `times @ weights`, and dual values of the rows.
 
     Rows are added to the linear program round by round, when they become relevant.
     """
@@ -198,7 +198,7 @@ class _Point:
 class PricedSolution:
     """The flows with the largest rate, and the prices (float64[C]) that prove the smallest upper bound.
 
-    The bounds here are floating-point numbers. `MixedFlows.rate` and `distance_bound` compute exact bounds.
+    `lower` and `upper` are floating-point numbers. `MixedFlows.rate` and `distance_bound` compute exact bounds.
     """
 
     flows: MixedFlows
@@ -231,8 +231,8 @@ def priced_solution(
 class _Climb:
     """A search for the best prices: temperature, best bounds so far, curvature, and flows of all passes.
 
-    is_blocked: whether even the shortest step makes no progress. This happens when prices fall to the temperature,
-                because then link loads jump whenever the order of nodes by distance changes.
+    is_blocked: whether even the shortest step makes no progress. This happens when prices become as low as the
+                temperature, because then link loads jump whenever the order of nodes by distance changes.
     """
 
     best: PricedSolution

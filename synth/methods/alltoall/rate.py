@@ -93,7 +93,7 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
 def distances_by(
     problem: Commodities, prices: NDArray[np.integer] | NDArray[np.floating], block: slice = slice(None)
 ) -> NDArray[np.float64]:
-    """Return float64[sources of the block, nodes]: distances in link `prices`, exact for whole numbers below 2^53."""
+    """Return float64[sources of the block, nodes]: prices of cheapest paths, exact for whole numbers below 2^53."""
     sources = problem.sources[block]
     distances = np.empty((len(sources), problem.node_count))
     of_link = prices.astype(np.float64)

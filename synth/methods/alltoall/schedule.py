@@ -93,13 +93,13 @@ def alltoall_schedule(
 ) -> Schedule:
     """Return a pipelined all-to-all on `topology`, with one transfer per path. All transfers run at the same time.
 
-    Shard source * N + target starts at source and must arrive at target. Transfers use paths of several links, and
+    Shard source * N + target starts at source and must arrive at target. A transfer's path may have several links;
     `steps` is the number of links of the longest path. The certificate contains link prices that prove an upper bound
     on the rate; `chorale.synth.bounds.certificate` checks it.
 
     Args:
         topology: has at most 512 ranks and 2^22 (rank, link) pairs.
-        chunks: chunks per shard; by default, the smallest of several numbers with a rate within 0.5 % of the best.
+        chunks: chunks per shard; by default, the smallest tried number whose rate is within 0.5 % of the best.
         gap: as for `alltoall_rate`.
         method: as for `alltoall_rate`.
         report: called with the bounds of a price descent as they improve.

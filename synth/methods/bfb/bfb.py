@@ -47,8 +47,8 @@ MIN_SYMMETRIC_RANKS = 512
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
     """Return a lower bound on BFB's bandwidth time T_B / M, or None if none is known without making a schedule.
 
-    A bound is known for allgather and reduce_scatter on networks without switches. An allreduce takes the sum of both.
-    O(nodes considered * links).
+    A bound is known for allgather and reduce_scatter on networks without switches. The time of an allreduce is the sum
+    of both times. O(nodes considered * links).
     """
     if topology.switch_count or topology.compute_count < 2:
         return None

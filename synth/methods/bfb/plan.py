@@ -2,7 +2,7 @@
 
 Kernels get each node's incoming links, integer capacities, and link latencies in ticks. A task solves all steps of a
 block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the flow problems of
-all its steps.
+this node in all steps.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ Block = tuple[int, int]
 class LatencyTicks:
     """Converts ticks, the integer time unit of kernels, to seconds for vectors of `size_bytes`.
 
-    shard_s: seconds, equal to `grain` ticks, that a shard takes on a link of capacity 1
-    first_s: smallest latency of any link in seconds, which is part of every step; `delays` only contain the excess
+    shard_s: time of a shard on a link of capacity 1, in seconds; it is equal to `grain` ticks
+    first_s: smallest latency of any link in seconds, which is part of every step; `delays` only contain the rest
     """
 
     size_bytes: int
@@ -52,7 +52,7 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Convert a step's time `ticks`, in units of 1 / `chunks` of a tick, to seconds."""
+        """Convert `ticks`, a step's time in units of 1 / `chunks` tick, to seconds."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
@@ -61,7 +61,7 @@ def delays_in_ticks(
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
     """Return (int64 per link: latency in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
 
-    A tick is the longest time that makes every delay a whole number. Delays are exact, or 0 without a size. Raises
+    A tick is the longest time of which every delay is a whole multiple. Delays are exact, or 0 without a size. Raises
     InvalidInput if bandwidths are not in bytes per second, and if delays have no common unit within 64 bits.
     """
     if size_bytes is None:
@@ -237,7 +237,7 @@ _memory: dict[str, tuple[Problems, int]] = {}
 def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
     """Return the kernel input for `network` and its number of steps, which is the largest hop count.
 
-    The last result is cached, because many tasks share the hop counts.
+    The last result is cached, because many tasks use the same hop counts.
     """
     if network.key not in _memory:
         _memory.clear()
@@ -250,16 +250,16 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Divide the nodes into at most `BLOCKS` blocks, independently of the number of workers, as results must be."""
+    """Divide the nodes into at most `BLOCKS` blocks. For reproducible results, the number of workers is ignored."""
     count = min(nodes, BLOCKS)
     return list(pairwise(nodes * index // count for index in range(count + 1)))
 
 
 class Loads(NamedTuple):
-    """The time of each step for some nodes: that of the slowest node, in ticks, as a fraction `top` / `bottom`.
+    """The time that the slowest of some nodes needs in each step, in ticks, as a fraction `top` / `bottom`.
 
     node:  the slowest node
-    links: its critical in-links as bits
+    links: critical in-links of this node, as bits
     """
 
     top: NDArray[np.int64]
@@ -316,11 +316,11 @@ def chunk_times(
 def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return (smallest number of chunks per shard that is as fast as divisible shards, loads with this number).
 
-    In a step of time U, a critical link of capacity c and delay a carries exactly c * (U - a), which must be whole
-    chunks. For identical links this is also sufficient. Otherwise, multiples of this number are tried, up to the common
-    denominator for all links, which is always enough. If delays differ, this denominator may be as large as the number
-    of bytes, so only numbers up to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises
-    InvalidInput above `MAX_CHUNKS`.
+    In a step that takes time U, a critical link of capacity c and delay a carries exactly c * (U - a), which must be a
+    whole number of chunks. If all links are identical, this is also sufficient. Otherwise, multiples of the resulting
+    number are tried, up to the common denominator for all links, which is always enough. If delays differ, this
+    denominator may be as large as the number of bytes, so only numbers up to `MAX_TIMED_CHUNKS` are tried, then
+    `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
     needed = sufficient = 1  # lcm of denominators of capacity * (time - delay) / grain: of critical links, of all
     kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))
@@ -381,7 +381,7 @@ def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
-    """Return the largest time of each step over all blocks, with its node and links (the first one if several tie)."""
+    """Return the largest time of each step over all blocks, with its node and links (of the first block in a tie)."""
     best = Loads._make(column.copy() for column in parts[0])
     for part in parts[1:]:
         larger = (part.bottom > 0) & ((best.bottom == 0) | (part.top * best.bottom > best.top * part.bottom))

@@ -36,10 +36,10 @@ from chorale.synth.topology.translations import Transversal
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
     """Return the trees of `old`, repaired if necessary, that fit into `network` together.
 
-    Some trees may be missing, and the remaining capacity may not be enough for them. Each of a root's units uses the
-    tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is replaced
-    by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers of `old`
-    + trees * nodes * degree).
+    Some trees may be missing, and the remaining capacity may not be enough for the missing trees. Each of a root's
+    units uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists,
+    the edge is replaced by one from another node that the tree has reached. A tree that cannot be repaired is dropped.
+    O(transfers of `old` + trees * nodes * degree).
 
     Args:
         old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks are identified by
@@ -93,13 +93,13 @@ def tree_schedule(
     """Return the unverified pipelined allgather or broadcast along `trees`.
 
     With k trees per root (counted by weight), a shard is cut into k parts, which are assigned to its root's trees in
-    order. An arc of the network without switches represents paths in `topology`, which it uses in order, so a transfer
+    order. An arc of the network without switches represents paths in `topology`, which are used in order, so a transfer
     of several parts may become several transfers. O(trees * ranks + hops of all paths).
 
     Args:
         trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees.
         split: the network without its switches; `trees` are trees of `split.network`.
-        carried: int64 per link, number of trees that it carries, if fewer than its bandwidth allows.
+        carried: int64 per link, number of trees on the link, if fewer than its bandwidth allows.
     """
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST, CollectiveName.ALLGATHERV):
         raise InvalidInput("trees make an allgather or broadcast", collective.name.value, "choose one of these")

@@ -20,13 +20,13 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForestNetwork:
-    """A digraph without self-loops, with at most one arc from one node to another; arcs are sorted by (dst, src).
+    """A digraph without self-loops and without parallel arcs. Arcs are sorted by (dst, src).
 
     Attributes:
         compute_count: nodes 0 to compute_count - 1 are the ranks, all other nodes are switches.
         nodes: number of all nodes; equal to `compute_count` after the switches are removed.
         src, dst: int32 per arc.
-        capacity: int64 per arc, positive: how many trees may use the arc (a tree of weight m counts m times).
+        capacity: int64 per arc, positive: number of trees that may use the arc (a tree of weight m counts m times).
         supply: int64 per node: number of trees that are rooted there (0 for switches).
     """
 
@@ -39,7 +39,7 @@ class ForestNetwork:
 
 
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
-    """Return int64 per link: its number of trees, floor(U * b) for a link of bandwidth b and U = `trees_per_bandwidth`.
+    """Return int64 per link: its number of trees, floor(U * b) for bandwidth b and U = `trees_per_bandwidth`.
 
     Parallel links are rounded down separately, so that each can carry its trees. Raises InvalidInput if numbers would
     exceed 64 bits.
@@ -142,7 +142,7 @@ class Trees:
     """Spanning out-trees of a network without switches. A tree of weight m stands for m equal trees.
 
     root:       int32 per tree
-    weight:     int64 per tree: how many units of capacity it takes on every arc it uses
+    weight:     int64 per tree: units of capacity that the tree takes on each of its arcs
     parent_arc: int32[trees, nodes]: the arc over which the tree reaches each node, -1 at the root
     """
 

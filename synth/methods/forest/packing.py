@@ -9,9 +9,9 @@ that are kept always leave enough capacity for the remaining ones, so packing al
 Two kinds of low trees are tried first: trees from one hypercube node in closed form (`hypercube_trees`), and trees in
 layers of hop distance (`layered_trees`). If every node receives each tree from a neighbour one hop nearer to the root,
 the result is a tree of least height, no matter which of these neighbours the nodes choose. So each node chooses
-independently, by solving a transport problem with few arcs and many roots. If nearer neighbours cannot carry
-everything, neighbours at the same distance may help, in a direction that is drawn at random for each root. If
-symmetries map node 0 to every node, they map its choice to all others.
+independently, by solving a transport problem with few arcs and many roots. If nearer neighbours cannot send all trees,
+neighbours at the same distance may send some, in a direction that is drawn at random for each root. If symmetries map
+node 0 to every node, they also map the choice of node 0 to all nodes.
 """
 
 from itertools import chain
@@ -114,7 +114,7 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
     """Return low trees within the capacities. Every node chooses the arcs over which it receives trees independently.
 
     If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the remaining
-    capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
+    capacity may not be enough for the missing trees. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
@@ -200,8 +200,8 @@ class ArcTable(NamedTuple):
         tails, heads: int32 per arc, source and target.
         capacity: int64 per arc, before any tree.
         by_tail: arcs sorted by tail; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
-        plenty: int64 per node: number of arcs, at the start of its row in `by_tail`, that are not scarce and lead to
-            nodes with scarce incoming arcs.
+        plenty: int64 per node: number of arcs that are not scarce and lead to nodes with scarce incoming arcs; these
+            arcs are at the start of the node's row in `by_tail`.
         scarce: flags of the arcs that have far less capacity than the best arc into the same node.
     """
 
@@ -255,8 +255,7 @@ def pack_trees(
         objective: which packings to prefer (`objective_key`); finding the best packing is not guaranteed.
         seed: at least 0; shuffles the order of the roots.
         transversal: known symmetries of the nodes, if any.
-        first: trees to use unless they leave too little capacity for the rest; together they must fit into the
-            capacities.
+        first: trees to use unless they leave too little capacity for other trees; all of `first` must fit together.
         rollbacks: see `ROLLBACKS`.
 
     Returns:
@@ -299,7 +298,7 @@ def _tries(network: ForestNetwork) -> int:
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
     """Return a packing that includes those trees of `first` that leave enough capacity for all other trees.
 
-    late: whether to use layered trees when growing trees becomes slow, if they are a complete packing
+    late: whether to use layered trees, if these are a complete packing, when growing trees becomes slow
     """
     order = np.argsort(splitmix(np.arange(network.nodes) + seed * network.nodes)).astype(np.int32)
     packing = _Packing(network, order)
@@ -451,8 +450,8 @@ class _Packing:
         """Return the longest prefix of `path` that leaves capacity for other trees. Adds violated cuts to `sides`.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
-        additional source: a node that supplies `weight` to any node in R. If a cut has R on its source side, it also
-        has the additional node there (bandwidth-optimal pipeline, theorem 12).
+        additional source: a node that supplies `weight` to any node in R. A cut with R on its source side also has the
+        additional node there (bandwidth-optimal pipeline, theorem 12).
         """
         arcs, nodes = self.arcs, self.nodes
         tails = np.append(arcs.tails, np.full(nodes, nodes, dtype=np.int32))

@@ -1,4 +1,4 @@
-"""Makes trees over ranks and switches that add or multicast, which collect sums or spread results; and their schedules.
+"""Makes trees that collect sums or spread results over ranks and switches that add or multicast, and their schedules.
 
 A schedule of pairs sums the vector along inward trees and spreads the results along outward trees, without a barrier
 between these phases.
@@ -83,7 +83,7 @@ def packed_trees(
 
     Args:
         relabelled: `promoted(topology, switches)`, in which the switches that add or multicast are compute nodes.
-        whole: units that each link may carry, and that start at each root.
+        whole: number of units that each link may carry, and number of units that start at each root.
         highest_first: whether the first units of a root are assigned to its highest trees, instead of its lowest ones.
 
     Raises:

@@ -50,9 +50,9 @@ def fabrics(network: ForestNetwork) -> Ranks:
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
     """Return the clusters of ranks below each fabric: (int32[heights, nodes] cluster labels, each fabric's row in it).
 
-    A fabric is a connected component of switches. Its height is given by its switches' hops from ranks, then by the
-    number of ranks that it reaches, then by arc width, widest first. Similar numbers count as equal, so a rail that
-    lacks a rank is not below the other rails. Direct arcs between ranks are below every fabric.
+    A fabric is a connected component of switches. Fabrics are sorted by their switches' largest hop count from a rank,
+    then by the number of ranks that they reach, then by arc width, widest first. Similar numbers count as equal, so a
+    rail that lacks a rank is not below the other rails. Direct arcs between ranks are below every fabric.
     """
     count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -89,12 +89,12 @@ class SwitchGroups(NamedTuple):
     """Tables that describe disjoint groups of switches. There are no arcs between groups.
 
     A cluster is a set of ranks that remain connected without the group. A group's ports are the nodes around it, sorted
-    by cluster, then by node. Direct links replace a removed group, first between different clusters.
+    by cluster, then by node. Direct links replace a removed group, preferably between ports of different clusters.
 
     member_index:   int64 per node: number of a switch inside its group
     sizes:          int64 per group: number of switches
     table_offsets:  int64 per group: position in `distance` at which its table begins
-    distance:       uint16, one table [size, size] per group: length of a shortest path from one switch to another
+    distance:       uint16, one table [size, size] per group: length of a shortest path between two switches
     turn:           int64 per group: number of earlier groups with the same ports
     port_offsets:   int64[groups + 1]: first port of each group
     cluster_of:     int64 per port: its cluster, counted over all groups

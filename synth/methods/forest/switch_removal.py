@@ -4,7 +4,7 @@ Splitting off replaces a path through switches by a single arc between its ends,
 the bandwidth-optimal pipeline paper (theorems 7 and 8) splits off one pair of arcs at a time, after 2 N maximum flows.
 Here, all pairs in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
 next proposal, and after a few failures the longest feasible prefix is kept. By theorem 7, some pair is always possible
-as long as all switches have as much capacity in as out, so the final network has room for as many trees.
+as long as all switches have as much capacity in as out, so the final network can carry as many trees.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PathPieces(NamedTuple):
     """The capacity of each arc, divided into pieces. All units of a piece take the same path of original arcs.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
-    amount:  int64 per piece: its units of capacity, which add up to the arc's capacity
+    amount:  int64 per piece: units of capacity; the pieces of an arc add up to the arc's capacity
     start, length: int64 per piece: its path is `hops[start : start + length]`
     hops:    int32: arcs of the original network, in travel order
     """
@@ -188,7 +188,7 @@ class _Removal:
         self.sets = np.zeros((0, network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop the switches that no tree can use, or all if none are needed. Return whether any switches are left."""
+        """Drop the switches that no tree can use, or all switches if none is needed. Return whether any are left."""
         network = self.split.network
         while True:
             entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
@@ -215,7 +215,7 @@ class _Removal:
         return self._advance(groups, whole_fabrics=True)
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove switches nearest to ranks, none of them linked to each other. Raises InvalidInput if that fails."""
+        """Remove switches that are nearest to ranks and not linked to each other. Raises InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()

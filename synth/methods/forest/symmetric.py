@@ -7,8 +7,8 @@ not assumed: if a link would carry more trees than in the optimum, the general m
 A block is a box of GPUs, a group of routers or a single rank. Symmetries called translations map any block to any
 other. If blocks are joined by network ports, the ports are the bottleneck: every block must receive the data of all
 other blocks once. So a rank's data enter every other block once, over a shortest path from the root to one rank in the
-block, and spread there along trees inside the block, which is a problem of the size of one block. If blocks are single
-ranks, every rank sends to all others directly.
+block, and spread there along trees inside the block. Finding these trees is a problem of the size of one block. If
+blocks are single ranks, every rank sends to all others directly.
 
 In racks such as NVL72, ranks have links to two switches (`two_switch_rows`), and the bottleneck is the rank, not the
 box. A rank's links to both switches are always busy, so a root's data enter each box over several of the box's ranks.
@@ -75,7 +75,7 @@ class _Side:
 
     up, down: int64[ranks, hops]: links from the rank to the switch, and back
     switch:   int64 per rank: the switch at the end of its path
-    room:     number of messages with rank 0's data that these links can carry if all other ranks send as many
+    room:     number of messages with rank 0's data that these links can carry if every other rank sends equally many
     """
 
     up: Integers
@@ -91,9 +91,9 @@ class _Side:
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return the transfers of rank 0's k trees, or None if ranks differ or links would exceed `carried` trees.
 
-    Rank 0 sends its data to all ranks of its box. Some of them send the data to the ranks with the same index in every
-    other box. As few as possible do so: links inside that box must be able to bring the data to its other ranks. This
-    work is divided equally among the ranks that the data reach first. O(links log links + ranks).
+    Rank 0 sends its data to all ranks of its box. From these, each tree enters every other box once, or more often if
+    links inside that box cannot carry the rest, always at the rank with the sender's index. Ranks that receive all
+    trees from outside their box send the missing trees to its other ranks in turn. O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
         return None
@@ -154,7 +154,7 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 
 
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
-    """Return the transfers of rank 0's data. entries: how often its k trees enter other boxes in total"""
+    """Return the transfers of rank 0's data. entries: total number of times that its k trees enter other boxes"""
     boxes, width = places.shape
     # entered[box, place]: number of trees that enter the box at its rank with index `place`: all trees at the first
     # places, and the first few trees at the next place.
@@ -326,8 +326,8 @@ def block_owners(topology: Topology, translations: Translations) -> Integers:
     """Return int64 per node: the number of the translation from the first block to the node's block; -1 outside blocks.
 
     The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks if all of
-    these are in one block and no translation leaves the switch in place: an NVSwitch or a router in a group, but not a
-    switch that joins blocks. O(rounds * links).
+    these ranks are in one block and no translation leaves the switch in place: an NVSwitch or a router in a group, but
+    not a switch that joins blocks. O(rounds * links).
     """
     links, ranks = topology.links, topology.compute_count
     moved = np.bincount(translations.orbit, minlength=len(translations.table)) == len(translations)
@@ -363,8 +363,8 @@ def enter_blocks(
 
     Returns:
         Per entry, sorted by root, then by block: the root, the translation that maps the first block to the entered
-        block, the rank in that block at which the data enter, and the path to it; then, per orbit of links, the number
-        of trees that links can still carry. None if links on the chosen paths cannot carry the entries.
+        block, the rank in that block at which the data enter, and the path to this rank; then, per orbit of links, the
+        number of trees that links can still carry. None if links on the chosen paths cannot carry the entries.
     """
     translations, links = moves.translations, topology.links
     room = carried[np.unique(moves.orbit, return_index=True)[1]].astype(np.int64)
@@ -383,11 +383,11 @@ def enter_blocks(
 
 
 def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: Integers) -> TreeTransfers | None:
-    """Return transfers along shallow trees within the first block, over links of `topology`; None if there are none.
+    """Return transfers along shallow trees within the first block, over links of `topology`; None if no trees fit.
 
     Args:
         owner: int64 per node, the node's block, from `block_owners`.
-        room: int64 per link, number of trees that it can carry.
+        room: int64 per link, number of trees that the link can carry.
         supply: int64 per rank in the block, number of trees rooted there.
     """
     nodes, links = np.flatnonzero(owner == 0), topology.links

@@ -24,7 +24,7 @@ MAX_TREES_PER_ROOT = 2**31 - 1
 class TreeTransfers:
     """Transfers along trees, as int32 columns with one row per transfer.
 
-    units:  number of units of the root with the most trees, which is the sum of their weights
+    units:  number of units of the root with the most trees, which is the sum of these trees' weights
     depth:  the sender's depth in its tree
     route:  index into `routes`
     root:   rank whose data are sent
