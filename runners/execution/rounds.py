@@ -367,7 +367,7 @@ class MeasurementRounds:
         return {name: tuple(sizes) for name, sizes in results.items()}
 
     def _run_once(self, program: int, elements: int) -> tuple[float, tuple[StepSpan, ...]]:
-        """Return the seconds from the common start to the last rank's end, and all steps if they are to be traced."""
+        """Return the seconds from the common start to the last rank's end, and all steps if they are traced."""
         self._runs += 1
         request, name = self._request, self._names[program]
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed)

@@ -73,7 +73,7 @@ class _CallConfig(ctypes.Structure):
 def find_library(name: str) -> str:
     """Return the path or file name of the library `name` for the dynamic loader.
 
-    name: a path, a file name, `nccl` or `rccl`. For `nccl`, the package nvidia-nccl, which PyTorch uses too, takes
+    name: a path, a file name, `nccl` or `rccl`. For `nccl`, the package nvidia-nccl (which PyTorch also uses) takes
     precedence over the system's library.
 
     Raises InvalidInput for another name.
@@ -132,7 +132,7 @@ class Nccl:
         self.is_rccl = "rccl" in Path(path).name
 
     def unique_id(self) -> bytes:
-        """Return a new id, which all ranks of a new communicator must share."""
+        """Return a new id, which must be passed to all ranks of a new communicator."""
         made = _UniqueId()
         self._do("GetUniqueId", ctypes.byref(made))
         return bytes(memoryview(made))

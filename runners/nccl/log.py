@@ -42,7 +42,7 @@ class LoggedCall:
     """A call as the library executed it.
 
     collective: name of the collective; None if the version does not log it
-    size_bytes: size as the library counts it: one rank's part for allgather and reduce_scatter
+    size_bytes: size as the library counts it: one rank's shard for allgather and reduce_scatter
     algorithm:  name as in tuner files, `symmetric`, or the name in brackets
     protocol, channels: None if there is none or the version does not log it
     kernel:     name of a symmetric call's kernel, or else None
@@ -95,7 +95,7 @@ def variables_read(lines: Iterable[str]) -> dict[str, str]:
 def not_applied(
     settings: LibrarySettings, collective: CollectiveName, sizes_bytes: Sequence[int], logs: Sequence[Sequence[str]]
 ) -> str | None:
-    """Return None if the logs show that the calls ran with `settings`, otherwise a line that says what differs.
+    """Return a line that says what differs from `settings` in the logged calls; None if the calls ran with `settings`.
 
     sizes_bytes: sizes as the library counts them; logs: for each size, one call's lines
 

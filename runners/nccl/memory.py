@@ -1,6 +1,6 @@
 """Provides memory for a rank's vectors, and operations that do not need NCCL: copies, sums and timing.
 
-On a GPU these are functions of the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
+On a GPU, the functions come from the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
 memory is for libraries that replace NCCL on machines without a GPU.
 """
 
@@ -185,7 +185,7 @@ RankDevice = HostDevice | GpuDevice
 
 
 class _CudaArray:
-    """Describes GPU memory by the attribute `__cuda_array_interface__`, from which torch makes a tensor."""
+    """Describes GPU memory in the attribute `__cuda_array_interface__`, from which torch creates a tensor."""
 
     def __init__(self, address: int, elements: int, kind: str) -> None:
         self.__cuda_array_interface__ = {

@@ -17,7 +17,7 @@ PROGRAM_FOLDER, PROGRAM = "algorithms", "program.xml"
 """Folder and file of the program for an MSCCL XML runtime, which may crash if the folder contains other files."""
 
 Version = tuple[int, int]
-"""Major and minor NCCL version; RCCL reports the version of the NCCL that it follows."""
+"""Major and minor NCCL version; RCCL reports the version of NCCL on which it is based."""
 
 PREFIX = "nccl:"
 """Prefix of the library's own algorithms as campaign methods: `nccl:ring`, `nccl:ring:LL`."""
@@ -31,7 +31,8 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 class NcclAlgorithm:
     """An algorithm of NCCL or RCCL. name: name in tuner files; since: first NCCL version that has it
 
-    collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
+    collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL's
+                 documentation lists it
     """
 
     name: str
@@ -80,7 +81,7 @@ MOST_CTAS, MOST_CTAS_OF_RCCL = 64, 256
 
 
 def is_library_method(method: str) -> bool:
-    """Return whether `method`, the name of a campaign's method, is one of the library's algorithms."""
+    """Return whether the campaign method `method` is one of the library's algorithms."""
     return method.startswith(PREFIX)
 
 
@@ -147,7 +148,7 @@ def _faults(
 
 
 def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
-    """Return the environment variables that a process needs from its start to apply `settings`; {} without any."""
+    """Return the environment variables that a process needs from its start to apply `settings`; {} if it needs none."""
     if settings is None:
         return {}
     found = {}
@@ -181,7 +182,7 @@ COLLECTIVES: Mapping[str, str] = {
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
-"""Names of collectives in tuner files."""
+"""Collective -> its name in tuner files."""
 NO_LIMIT = 2**64 - 1
 HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
 

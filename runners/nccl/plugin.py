@@ -1,4 +1,4 @@
-"""Finds the C++ tuner plug-in for NCCL and RCCL, which chooses calls' settings from a file's rows and counts them."""
+"""Finds the C++ tuner plug-in for NCCL and RCCL, which chooses each call's settings from a file and counts calls."""
 
 from pathlib import Path
 

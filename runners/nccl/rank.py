@@ -168,7 +168,7 @@ class NcclParts:
     def run(self, _start_s: float, limit_s: float) -> float | None:
         """Make the checked call, which also synchronizes the ranks, then the timed calls.
 
-        Return their end on the monotonic clock; None if nothing was prepared or `limit_s` was exceeded.
+        Return the end of the calls on the monotonic clock; None if nothing was prepared or `limit_s` was exceeded.
         """
         if self._current is None:
             return None
@@ -225,7 +225,7 @@ class NcclParts:
                 self._device.add(*ends, count * chunk, dtype)
 
     def complaint(self) -> str | None:
-        """Return a line that describes the first wrong element of the checked call, or None if all are right."""
+        """Return a line that describes the first wrong element of the checked call, or None if all are correct."""
         if self._current is None:
             return None
         part, memory, flat, _, _ = self._current

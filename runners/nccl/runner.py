@@ -46,8 +46,8 @@ Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
 class NcclRanks(StreamRanks):
-    """Starts and controls one set of rank processes, which have the environment variables that some settings need and
-    log or do not log.
+    """Starts and controls one set of rank processes, which have the environment variables for some settings and may
+    write a log.
 
     hosts:     function that returns the hosts of ranks that this process starts one by one
     joined:    settings, as text, that already have a communicator
@@ -103,7 +103,7 @@ class NcclRanks(StreamRanks):
 
 
 def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Mapping[str, str]) -> tuple[str, Start]:
-    """Return this process's address for the ranks (empty if they run here), and a function that starts them."""
+    """Return this process's address for the ranks (empty if they run here), and a function that starts the ranks."""
 
     def command(meeting: str, rank: int, per_node: int) -> tuple[str, ...]:
         numbers = map(str, (rank, ranks, per_node))
@@ -146,7 +146,7 @@ def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Map
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
 """Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
 MOST_SETS = 3
-"""Number of sets of ranks that are kept: few, because each set occupies GPU memory."""
+"""Number of sets of ranks that are kept: small, because each set occupies GPU memory."""
 
 _SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
 Variant = Sequence[NcclPart]
@@ -193,7 +193,7 @@ class NcclGroups:
         return self._lent.hosts or (), self._lent.own_address
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
-        """Send all variants that will be timed to their ranks, and number them in this order."""
+        """Send all variants that will be timed to their ranks, and number the variants in this order."""
         self._most = max(MOST_SETS, len({variant[0].process for variant in variants}))
         by_set: dict[NcclRanks, list[Variant]] = {}
         self._owners = []
@@ -230,8 +230,8 @@ class NcclGroups:
 
 
 class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
-    """Base of runners for libraries with NCCL's interface. A variant is a program or a library call with settings; it
-    runs in processes with the environment variables that it needs.
+    """Base of runners for libraries with NCCL's interface. A variant is a program or a library call with settings. It
+    runs in processes with the necessary environment variables.
 
     A repetition's time is the mean over `iterations` successive calls. An additional call before them, on separate
     memory, is checked but not timed.
@@ -261,8 +261,8 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
     def _logs(
         self, group: NcclGroups, request: RunRequest, variant: Variant, what: str, sizes: Sequence[int], deadline: float
     ) -> list[list[list[str]]]:
-        """Make one logged call of `variant` with each number of elements in `sizes`. Return each rank's lines: first
-        those from before the calls, then those of every call.
+        """Make one logged call of `variant` with each number of elements in `sizes`. Return each rank's lines: those
+        logged before the calls, then those of each call.
         """
         ranks = group.ranks_for(variant[0], logs=True)
         ranks.load([[part] for part in variant], deadline)

@@ -1,4 +1,4 @@
-"""Downloads and installs the necessary parts of oneCCL's packages: 20 MB instead of several gigabytes.
+"""Downloads and installs the necessary files of oneCCL's packages: 20 MB instead of several gigabytes.
 
 `python -P -m chorale.runners.oneccl.install` installs them in the folder of this Python installation.
 """
@@ -24,7 +24,7 @@ HASHES: Mapping[str, str] = {
     "oneccl-devel": "6cdaaf12f04fa8eb7934f3b23c202410fece7ae05dfd3b8cc4219701726f1999",
     "impi-rt": "f10206010456d77e5b55bf19045cbc2eac46d240373539416a4fecd8a52530c8",
 }
-"""SHA-256 of the packages' wheels for Linux on x86-64; other files are not installed."""
+"""SHA-256 of the packages' wheels for Linux on x86-64; wheels with other hashes are not installed."""
 
 INSTALL = "python -P -m chorale.runners.oneccl.install"
 
@@ -66,7 +66,7 @@ SOURCES = Path(__file__).parent / "native"
 def build_library() -> Path:
     """Return the path of the library built from native/oneccl.cpp; build it first if necessary.
 
-    Raises Unavailable, with a command as a fix, if a compiler or oneCCL's packages are missing.
+    Raises Unavailable, with a command that fixes it, if a compiler or oneCCL's packages are missing.
     """
     root = find_parts()
     target = NativeTarget(

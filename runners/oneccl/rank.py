@@ -20,7 +20,7 @@ LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
 
 
 class OneCcl:
-    """Calls oneCCL through the library native/oneccl.cpp. address: its C struct chorale_messages, set by `join`"""
+    """Calls oneCCL through native/oneccl.cpp. address: address of the C struct chorale_messages, set by `join`"""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -87,7 +87,7 @@ class OneCclRank(SocketRank[RankParts]):
 
 def main() -> None:
     """Run the rank that the arguments describe: the runner's address, this rank, number of ranks, IP address. The
-    variable CHORALE_TOKEN contains the token by which the runner recognizes it.
+    variable CHORALE_TOKEN contains the token by which the runner recognizes this rank.
     """
     meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     control = meet_runner(meeting)

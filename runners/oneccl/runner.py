@@ -44,7 +44,7 @@ def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> Ra
     where:  one of NETWORK_KINDS; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
 
-    Raises InvalidInput for an unknown kind or an ambiguous fabric, and Unavailable if there is no such network.
+    Raises InvalidInput for an unknown `where` or an ambiguous fabric, and Unavailable if that network does not exist.
     """
     processes.require_network_kind(where)
     if where == processes.LOOPBACK:
@@ -86,7 +86,7 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 
 
 class OneCclRanks(StartedRanks):
-    """Starts one process per rank for a single request, because oneCCL reads environment variables once per process.
+    """Starts one process per rank for each request, because oneCCL reads environment variables once per process.
 
     argv:        command that starts a rank, without the arguments that differ between ranks
     files:       files for each process's working folder
@@ -121,7 +121,7 @@ class OneCclRanks(StartedRanks):
 
 
 def local_ranks(hosts: Sequence[processes.Host]) -> list[tuple[int, int]]:
-    """Return (position among the ranks at its address, number of ranks at its address) for each rank."""
+    """Return, for each rank, its position among the ranks with the same IP address, and their number."""
     addresses = [host.address for host in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]
 
@@ -148,7 +148,7 @@ _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, 
 
 
 def library_sizes(request: RunRequest, collective: CollectiveName) -> tuple[dict[tuple[str, int], int], dict[str, str]]:
-    """Choose the sizes at which `request`'s algorithms are measured; none is below the requested size.
+    """Choose the sizes at which `request`'s algorithms are measured; no size is below the requested size.
 
     Returns (algorithm, position in the request's sizes) -> number of elements in the whole vector, and the environment
     variable that makes oneCCL use each algorithm at its size.

@@ -37,7 +37,7 @@ REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
     *("packets", "what lies outside of its memory"),
 )
-"""Reasons to wait, in the order of native/plan_core.hpp, to be formatted with a rank and a number."""
+"""Formats of the reasons to wait, in the order of native/plan_core.hpp. Arguments: a rank and a number."""
 IMPLEMENTED: dict[Kind, str] = {
     "memory": "memory shared by the processes of ranks",
     "port": "memory shared by the processes of ranks, written by the sending rank",
@@ -157,7 +157,7 @@ class _Encoder:
             yield _SYNC  # a flush alone does nothing
 
     def _signalled(self, block: PlanBlock, operation: Operation, channels: Sequence[int]) -> list[int]:
-        """Return the number of counters that a signal on `channels` increments, then rank and counter of each."""
+        """Return the number of counters that a signal on `channels` increments, then each counter's rank and index."""
         words = [len(channels)]
         for local in channels:
             own = block.channels_of(operation.kind)[local]
@@ -191,7 +191,7 @@ class PlanError(Exception):
     """Raised if a call to the executor failed.
 
     is_late: whether the time limit has passed
-    blocked: if so, one line for each unfinished block: block, step, and what it waited for
+    blocked: after that, one line for each unfinished block: block, step, and what the block waited for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:
@@ -227,11 +227,11 @@ def _rounded(size_bytes: int) -> int:
 
 
 def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
-    """Return a line for each block that timed out, with block, step and what it waited for.
+    """Return a line for each block that timed out, with block, step and what the block waited for.
 
     Args:
         record: A call's record, see native/plan_core.hpp.
-        writer_of: Returns the rank that writes packets to a piece of scratch, or None if it is not known.
+        writer_of: Returns the rank that writes packets to a piece of scratch, or None if this rank is not known.
     """
     lines = []
     for block, first in enumerate(range(1, len(record), 4)):
@@ -263,7 +263,7 @@ def check_words(library: ctypes.CDLL, words: array[int], rank: int, ranks: int) 
 
 
 def execute_plan(library: ctypes.CDLL, call: BoundPlan, limit_s: float, not_before_ns: int) -> int:
-    """Run this rank's part of a call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError if it ends too late."""
+    """Run this rank's part of a call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError after `limit_s`."""
     call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
     end_ns = ctypes.c_int64()
     status = library.chorale_plan_call(call.binding.ctypes.data, 0, not_before_ns, ctypes.byref(end_ns))
@@ -362,7 +362,7 @@ class _Context:
 class RankPlans:
     """Loads and executes plans on one rank. All ranks make the same calls in the same order.
 
-    Scratch, signals, packets and semaphores keep their contents between calls of the same size.
+    Scratch memory, signals, packets and semaphores keep their contents between calls of the same size.
 
     memory: file descriptor of the memory that all ranks share
     """
@@ -384,7 +384,7 @@ class RankPlans:
             check_words(self._library, words, self._rank, self._ranks)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
-        """Return two views of this rank's memory, one that starts at its input and one at its output."""
+        """Return two views of this rank's memory: one starts at the input, the other one at the output."""
         if self._size != (elements, dtype):
             self.unload()
             self._size = elements, dtype
@@ -404,7 +404,7 @@ class RankPlans:
         self._size, self._used_bytes = (0, ""), 0
 
     def _bound(self, plan: int, elements: int, dtype: np.dtype[Any]) -> _Context:
-        """Map new memory for a plan and set this rank's part of it to its initial state."""
+        """Map new memory for a plan and set this rank's part of that memory to its initial state."""
         words, part = self._parts[plan]
         piece_bytes = elements // part.pieces * dtype.itemsize
         region = RankRegion.of(WordsHead.of(words), self._ranks, part.cells, part.packets, piece_bytes)
@@ -431,7 +431,7 @@ class RankPlans:
 
 
 def plan_facts(plans: Iterable[ExecutionPlan]) -> Facts:
-    """Return, for a measurement's environment, how the kinds of channels in `plans` are implemented on CPUs."""
+    """Return the facts for a measurement's environment: how each kind of channel in `plans` is implemented on CPUs."""
     blocks = (block for plan in plans for body in plan.ranks for block in body.blocks)
     used = {each.kind for block in blocks for each in block.every_operation() if each.action.moves or each.channels}
     return {f"{kind}_channels": text for kind, text in IMPLEMENTED.items() if kind in used}

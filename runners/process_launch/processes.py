@@ -22,7 +22,7 @@ NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
 LOOK_S = 0.05
-"""Seconds between two measurements of a process, which may exceed a limit by what it allocates in between."""
+"""Seconds between two measurements of a process. It may exceed the limit by what it allocates in this time."""
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -61,7 +61,7 @@ class ProcessHandle(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """Return the current content of the file `name` in the working folder; it is empty if there is no such file."""
+        """Return the current content of the file `name` in the working folder; empty if the file does not exist."""
         ...
 
     def kill(self) -> None:
@@ -98,7 +98,7 @@ exec "$@" </dev/null
 """
 """Before the shell becomes the process, it starts a guard in its process group. When the pipe from the owner closes,
 the guard removes the folder (twice, because a process may still write into it) and kills the group. If there is a grace
-period, it first sends SIGTERM and waits."""
+period, the guard sends SIGTERM and waits before that."""
 
 
 def rank_environment() -> dict[str, str]:
@@ -113,7 +113,7 @@ def rank_environment() -> dict[str, str]:
 class LocalHost:
     """Implements `Host` with processes on this machine, each in its own process group.
 
-    prefix: command that starts its arguments elsewhere, such as in a namespace; it must `exec` them
+    prefix: command that starts the command given by its arguments elsewhere, such as in a namespace, with `exec`
     """
 
     def __init__(self, address: str = LOOPBACK_ADDRESS, prefix: tuple[str, ...] = ()) -> None:
@@ -202,8 +202,8 @@ def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
     Only pages that were written count. A limit on address space (RLIMIT_DATA) would also count memory that is reserved
-    but never used, such as thread stacks and malloc arenas. That amount depends on the machine's load, so small
-    computations would fail at random.
+    but never used, such as thread stacks and malloc arenas. The amount of such memory depends on the machine's load, so
+    small computations would fail at random.
     """
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()

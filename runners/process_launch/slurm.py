@@ -1,6 +1,6 @@
-"""Builds command lines that start a process per GPU (mpirun, mpiexec, srun), and checks on which hosts ranks run.
+"""Builds command lines (mpirun, mpiexec, srun) that start a process per GPU, and checks on which hosts ranks run.
 
-Inside a Slurm job, it also finds the job's nodes, starts launchers, and ends the steps that they create.
+Inside a Slurm job, it also finds the job's nodes, starts launchers, and ends the steps that launchers create.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def in_slurm_job() -> bool:
 
 
 def node_name() -> str:
-    """Return this node's name: within a job the name that Slurm uses, else the machine's host name."""
+    """Return this node's name: within a job the name in Slurm, else the machine's host name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
@@ -60,7 +60,7 @@ def node_facts() -> dict[str, str]:
 
 
 def require_one_process() -> None:
-    """Raise InvalidInput if a launcher has started several copies of this command: each would start all ranks.
+    """Raise InvalidInput if a launcher has started several copies of this command: each copy would start all ranks.
 
     Ray workers inherit the variables of the step that started their nodes, but do not count as copies.
     """
@@ -83,7 +83,7 @@ class SlurmAllocation:
     @staticmethod
     def current() -> SlurmAllocation:
         """Return the allocation of the job to which this process belongs, with all its nodes, even if this process is a
-        step on some of them. Raises Unavailable if Slurm does not answer.
+        step on some of them. Raises Unavailable if Slurm does not reply.
         """
         names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
         nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())
@@ -92,7 +92,7 @@ class SlurmAllocation:
         return SlurmAllocation(nodes, int(first) if first.isdigit() else 1)
 
     def hosts_of(self, ranks: int) -> tuple[tuple[str, int], ...]:
-        """Distribute `ranks` over the nodes, filling one after the other; return (node, number of ranks) pairs."""
+        """Distribute `ranks` over the nodes, filling one node after the other; return (node, number of ranks) pairs."""
         per_node = max(self.tasks_per_node, -(-ranks // len(self.nodes)))
         used = -(-ranks // per_node)
         counts = [min(per_node, ranks - index * per_node) for index in range(used)]
@@ -100,7 +100,7 @@ class SlurmAllocation:
 
 
 def slurm_output(*argv: str) -> str:
-    """Return the output of a Slurm command. Raises Unavailable, with its message, if it fails."""
+    """Return the output of a Slurm command. Raises Unavailable, with the command's message, if the command fails."""
     rule, way_out = "Slurm does not answer: {}", "see `sinfo`, and whether the commands of Slurm are on the PATH"
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603
@@ -220,15 +220,15 @@ def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int
 def launch_command(
     launcher: Launcher, ranks: int, hosts: Sequence[str], per_node: int | None, mpi: str = MPI_TYPE
 ) -> list[str]:
-    """Return the launcher's command line; followed by a command, it runs that once per rank, in the order of `hosts`.
+    """Return the launcher's command line. It runs the command that is appended to it once per rank, in `hosts` order.
 
     hosts:    empty for the current node or allocation
     per_node: ranks per node; None for the number of ranks on each of `hosts`
     mpi:      process-management interface that srun offers to MPI, see `srun --mpi=list`
 
     A shell must expand the variables in srun's command. srun's step may share resources with other steps of the job.
-    srun keeps the order of nodes only if it is given every rank's node. Without `hosts`, the command specifies the
-    number of nodes and the distribution of ranks: otherwise srun would use all nodes and the site's default.
+    srun keeps the order of nodes only if the node of every rank is specified. Without `hosts`, the command specifies
+    the number of nodes and the distribution of ranks: otherwise srun would use all nodes and the site's default.
     """
     per_node = gpus_per_node(ranks, hosts, per_node)
     if launcher == "openmpi":
@@ -247,7 +247,7 @@ def launch_command(
 
 @dataclass(frozen=True, slots=True)
 class RankHost:
-    """The host that a rank reports: its main name, and all names and addresses except loopback addresses."""
+    """The host that a rank reports: its main name, and all its names and addresses except loopback addresses."""
 
     name: str
     aliases: frozenset[str]
@@ -277,10 +277,10 @@ def this_host() -> RankHost:
 
 
 def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
-    """Return a line that says which rank is on the wrong host; None if no rank is.
+    """Return a line that says which rank is on the wrong host; None if all ranks are on the right hosts.
 
     hosts: the ranks' hosts as the user named them, `per_host` ranks on each; empty to check only the number per host
-    ranks: host that each rank has reported; may lack ranks that have not reported yet
+    ranks: host that each rank has reported; ranks that have not reported yet may be missing
     """
     for rank, actual in sorted(ranks.items()):
         if hosts and not actual.is_called(hosts[rank // per_host]):

@@ -46,7 +46,7 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 TOKEN_BYTES = 32
 _OTHERS = 0o077
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Turning this off restricts Ray to loopback, which is Ray's default on Windows and macOS."""
+"""Environment variable; if it is off, Ray only uses loopback, as it does by default on Windows and macOS."""
 MAX_PARENT_BYTES = 36
 """Largest length of the parent folder's path: Ray appends up to 70 characters, and socket paths are limited to 107
 bytes."""
@@ -90,16 +90,16 @@ class RayCluster:
 
     @classmethod
     def existing(cls, address: str | None = None) -> RayCluster:
-        """Connect to a running cluster: at `address`, at RAY_ADDRESS, or the newest one on this machine."""
+        """Connect to the running cluster at `address`, else at RAY_ADDRESS, else to the newest one on this machine."""
         return cls(address or os.environ.get("RAY_ADDRESS") or NEWEST_LOCAL_CLUSTER)
 
     @property
     def free(self) -> dict[str, float]:
-        """Return Ray's name for each resource -> its free amount, summed over all nodes."""
+        """Return the free amount of each resource, by Ray's name, summed over all nodes."""
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def check(self) -> None:
-        """Raise ClusterLost if the cluster no longer answers."""
+        """Raise ClusterLost if the cluster no longer responds."""
         if self._watch is not None:
             self._watch.check()
 
@@ -203,7 +203,7 @@ def secure_token() -> None:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Make a cluster that starts in this block, and its processes, listen on loopback only."""
+    """Make a cluster that is started in this block and all its processes listen on loopback only."""
     from ray._private import ray_constants  # noqa: PLC0415 - after the settings that Ray reads when imported
 
     before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(_LOOPBACK_VARIABLE)

@@ -1,4 +1,4 @@
-"""Starts and finds detached Ray actors, which outlive this process and are restarted when they or their node die."""
+"""Starts and finds detached Ray actors, which outlive this process. Ray restarts them if they or their node die."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMOVAL_TIMEOUT_S = 10.0
 
 
 class DetachedActors:
-    """Starts and finds detached actors in the cluster at `address` (or RAY_ADDRESS, or the cluster on this machine).
+    """Starts and finds detached actors in the cluster at `address`, else at RAY_ADDRESS, else on this machine.
 
     The cluster must be running already: actors that outlive this process cannot live in a cluster that ends with it.
     """
@@ -31,8 +31,8 @@ class DetachedActors:
     def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
         """Create an actor of the class `kind` with the name `name`, or find the existing one.
 
-        Its process runs on this process's node, or elsewhere if that node is gone, and reserves no CPU. If it
-        dies, Ray restarts it with the same arguments, any number of times.
+        The actor's process runs on this process's node, or on another node if this one is gone, and reserves no CPU. If
+        the actor dies, Ray restarts it with the same arguments, any number of times.
         """
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
@@ -68,7 +68,7 @@ class DetachedActor:
         """Call `method` and return its result. Waits while the actor restarts, at most about `timeout_s`.
 
         The method may be executed more than once. Raises the method's errors, CheckFailed if the actor has been
-        removed, and Unavailable if there is no answer in time.
+        removed, and Unavailable if there is no reply in time.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -97,7 +97,7 @@ class DetachedActor:
                 _log.warning("%s has not answered for %.0f s; trying again (ctrl-C ends this)", self.name, waited_s)
 
     def remove(self) -> None:
-        """Remove the actor permanently. Return when it no longer answers, so that its name is free."""
+        """Remove the actor permanently. Return when it no longer responds, so that its name is free."""
         ray.kill(self._actor, no_restart=True)
         deadline_s = time.monotonic() + REMOVAL_TIMEOUT_S
         while time.monotonic() < deadline_s:

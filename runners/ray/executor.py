@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 MAX_ATTEMPTS = 4
 POLL_S = 1.0
 _current: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {}
-"""In a worker process: id of the last map that it worked on -> that map's function and shared value."""
+"""In a worker process: id of the last map for which it ran a task -> the map's function and shared value."""
 
 
 def _call(map_id: str, shared: list[Any], task: Any) -> Any:
@@ -33,7 +33,7 @@ class RayExecutor(MapExecutor):
     address: address of an existing cluster; see `RayCluster`
 
     If a worker dies, alone or with its node, Ray runs its task again, at most `MAX_ATTEMPTS` times. Arrays in `shared`
-    and in tasks are read-only views of the object store; functions must copy them to change them.
+    and in tasks are read-only views of the object store; functions must copy an array before they change it.
     """
 
     name = "ray"

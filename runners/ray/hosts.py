@@ -1,4 +1,4 @@
-"""Starts processes on the nodes of a Ray cluster, through an actor on each node that can reserve its GPUs."""
+"""Starts processes on the nodes of a Ray cluster, through one actor per node, which can reserve the node's GPUs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RayHosts:
     `needs` until `close`. If there is no cluster, a local one is started. Raises Unavailable if there are not enough
     nodes with GPUs.
 
-    hosts:       None if, without `needs`, there is no cluster or a rank has no node in it
+    hosts:       None if, without `needs`, there is no cluster or the cluster has no node for a rank
     own_address: address at which the nodes reach this process
     """
 
@@ -171,8 +171,8 @@ def nodes_with_gpus(
     gpus_per_node:    ranks per node; None for as many as the node with the most GPUs can take
     resource_request: resources that a node must have in addition to GPUs
 
-    Nodes with a rank's resource come first, ordered by rank, then the others, ordered by address. Raises Unavailable if
-    there are not enough suitable nodes.
+    Nodes with a rank's resource, ordered by rank, are preferred to other nodes, which are ordered by address. Raises
+    Unavailable if there are not enough suitable nodes.
     """
     suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
     most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)

@@ -1,4 +1,4 @@
-"""Limits the HTTP server's connections, so that clients without a token cannot block it for others."""
+"""Limits the HTTP server's connections, so that clients without a token cannot block the server for other clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_IDLE, MAX_IDLE_OF_ADDRESS = 512, 128
 """Maximum number of idle connections (on which no request is being answered): in total, and per client address."""
 ARRIVAL_LIMIT_S = 20.0
-"""Time limit for a request to arrive, and for a client to receive data that are ready to be sent."""
+"""Time limit for the arrival of a request, and for a client to receive data that are ready to be sent."""
 MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
 SMALL_PART_BYTES, MAX_SMALL_PARTS = 64, 1000
 """A body may have MAX_SMALL_PARTS parts below SMALL_PART_BYTES: a small part costs as much time as a large one."""
@@ -22,7 +22,7 @@ REFUSED_S = 1.0
 class IdleConnections:
     """Keeps a list of the connections on which the server waits for the client, longest wait first.
 
-    The client has not sent a complete request yet, is between two requests, or is not reading its answer. If there
+    The client has not sent a complete request yet, is between two requests, or is not reading its response. If there
     are too many such connections, the one that has waited longest is closed. Normal clients send their request within
     milliseconds, so they are not affected. If new connections were refused instead, one client could block all others
     with the same address.
@@ -109,7 +109,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the client again: it must receive the answer and then send its next request."""
+        """Wait for the client again: it must receive the response and then send its next request."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last:

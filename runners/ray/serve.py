@@ -1,4 +1,4 @@
-"""Serves an ASGI application over HTTP in this process, while it is connected to a Ray cluster."""
+"""Serves an ASGI application over HTTP while this process is connected to a Ray cluster."""
 
 import socket
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class HttpServer(uvicorn.Server):
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Make `run` answer the requests that have arrived and end the application, in at most about `STOP_LIMIT_S`.
+        """Make `run` answer the requests that have arrived and stop the application, within about `STOP_LIMIT_S`.
 
         This sets the event `state.stopping` of the application, if it has one, so that it ends its streams.
         """
@@ -62,7 +62,8 @@ class HttpServer(uvicorn.Server):
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
 ) -> None:
-    """Serve the ASGI application that `build` returns until SIGINT or SIGTERM. It computes on the cluster at `address`.
+    """Until SIGINT or SIGTERM, serve the ASGI application that `build` returns. It computes on the cluster at
+    `address`.
 
     `ready` is called when requests can be answered. Raises Unavailable if the port is taken, or if the cluster or the
     application does not start.

@@ -13,7 +13,7 @@ from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress
 
 MEMORY_SLACK = 2
-"""Factor by which a computation may exceed its reserved memory before its worker is stopped."""
+"""A computation's worker is stopped if it uses more than this multiple of its reserved memory."""
 MAX_TASK_RETRIES = 2
 """How often a computation is restarted after its worker has died."""
 
@@ -101,7 +101,7 @@ class RayTaskBackend:
         self._references[key] = task.remote(computation, argument, self._board, key, memory_bytes)
 
     def cancel(self, key: str) -> None:
-        """Kill `key`'s worker. `ended` then reports it as cancelled, unless it had already ended."""
+        """Kill the worker of `key`. `ended` then reports the computation as cancelled, unless it has already ended."""
         if key in self._references:
             ray.cancel(self._references[key], force=True)
 

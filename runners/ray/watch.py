@@ -1,6 +1,6 @@
-"""Checks whether a Ray cluster's head answers, and whether the cluster requires a token.
+"""Checks whether a Ray cluster's head responds, and whether the cluster requires a token.
 
-Ray itself needs minutes to notice that the head does not answer, and then ends the process that uses Ray. In a cluster
+Ray itself needs minutes to notice that the head does not respond, and then ends the process that uses Ray. In a cluster
 without a token, anybody can run code on all its machines, including this one once it has joined.
 """
 
@@ -41,7 +41,7 @@ _handlers: list[LossHandler] = []
 
 
 def handle_loss(handler: LossHandler) -> None:
-    """Set the handler that is called if a cluster that this process joins later is lost."""
+    """Set the handler to call if a cluster that this process joins later is lost."""
     _handlers[:] = [handler]
 
 
@@ -128,7 +128,7 @@ def require_authentication(address: str) -> None:
 
 
 def _answers_anybody(address: str) -> bool | None:
-    """Return True if a request without a token is answered, None if it is refused, False if nothing answers."""
+    """Return True if a request without a token is answered, None if it is refused, False if there is no reply."""
     import grpc  # noqa: PLC0415 - only needed to join a cluster
 
     is_client = address.startswith(_CLIENT)

@@ -47,7 +47,7 @@ class MeasureWorker(CampaignWorker):
 
 
 def build_on_node(worker: bytes, request: bytes) -> Completion[BuildResult | BuildFailure]:
-    """Build a pickled request in a Ray task. The process keeps its builder from one build to the next."""
+    """Build a pickled request in a Ray task. The process keeps its builder for the next build."""
     return _builder(worker).build(pickle.loads(request))  # noqa: S301 (from the same campaign)
 
 
@@ -87,10 +87,10 @@ class RayWorkers:
     """Implements `Workers` on a local or an existing cluster, with up to `builders` tasks and `measurers` actors.
 
     A build takes one CPU; a measurer reserves `needs` for the whole campaign. If a worker dies, its request is
-    repeated, at most `MAX_ATTEMPTS` times in total; then the result is a failure of kind crash. Failed measurements are
-    repeated as often as `RETRIES` specifies, on another node if one is suitable. A measurement that hangs is repeated
-    once, and only if there is another node. With `alone`, no other campaign measures on a measurer's machine at the
-    same time.
+    repeated, with at most `MAX_ATTEMPTS` attempts in total; then the result is a failure of kind crash. Failed
+    measurements are repeated as often as `RETRIES` specifies, on another node if one is suitable. A measurement that
+    hangs is repeated once, and only if there is another node. With `alone`, no other campaign measures on a measurer's
+    machine at the same time.
 
     Raises Unavailable if no node has the resources for a measurer within `needs.patience_s`.
     """
@@ -189,7 +189,7 @@ class RayWorkers:
         self._running[reference] = call
 
     def _settle(self, timeout_s: float) -> None:
-        """Wait for the first event, then handle all events so far: starts, results, deaths, hangs."""
+        """Wait for an event, then handle all events that have happened: starts, results, deaths, hangs."""
         starting = {one.ready: one for one in self._measurers if not one.node}
         references = [*starting, *self._running]
         if references and ray.wait(references, num_returns=1, timeout=timeout_s)[0]:

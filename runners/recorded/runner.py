@@ -24,7 +24,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
 TOPOLOGIES = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
-"""Fabric in the shipped table -> its topology spec."""
+"""Name of a fabric in the shipped table -> spec of its topology."""
 
 RECORDED_DTYPE = "float32"  # element type of all recorded runs
 DEFAULT_BUFFER_BYTES = 2**22  # the runtime's default
@@ -35,8 +35,8 @@ class RecordedRunner:
     """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
 
     A program gets the times of one of `generator`'s recorded schedules for the same collective, placement (in place or
-    not) and buffer size: `schedule` if that is given, otherwise the one with the program's k and instances. These
-    numbers come from `RunRequest.settings`, or else from the program's name; its instructions may differ.
+    not) and buffer size: `schedule` if that is given, otherwise the one with the program's k and instances. k and
+    instances come from `RunRequest.settings`, or else from the program's name; the recorded instructions may differ.
     Repetitions are drawn with the request's seed (see `chorale.runners.recorded.table`), so identical requests have
     identical outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm
     `rccl` is the library's fastest recorded launch at each size, with any settings.
@@ -64,7 +64,7 @@ class RecordedRunner:
         self._buffer_bytes = DEFAULT_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the names of vendors' libraries whose `collective` was recorded on any fabric."""
+        """Return the names of vendor libraries for which `collective` was recorded on any fabric."""
         table = self._table
         made = (one for fabric in table.fabrics for one in table.libraries(fabric, collective))
         return tuple(dict.fromkeys(one.origin.generator.lower() for one in made))

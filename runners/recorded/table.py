@@ -2,9 +2,9 @@
 
 A recorded time is the mean of many calls in one launch, and most configurations were launched only once. But launches
 of schedules that did not support out-of-place calls timed the library instead. So the library was measured in many
-launches, and their deviations from the median show how much launches vary. A drawn repetition represents a launch: it
-is a recorded time multiplied by one of these deviations for the same fabric and size. The record does not show how
-calls within a launch differ, how times drift, or whether schedules vary more or less than the library.
+launches, and the launches' deviations from the median show how much launches vary. A drawn repetition represents a
+launch: it is a recorded time multiplied by one of these deviations for the same fabric and size. The record does not
+show how calls within a launch differ, how times drift, or whether schedules vary more or less than the library.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ScheduleOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RecordedConfiguration:
-    """The settings that a group of recorded runs share: all except the size.
+    """All settings that a group of recorded runs share. The runs may differ in size.
 
     buffer_bytes: size of each connection's buffer; None for the runtime's default
     in_place:     whether input and output shared memory
@@ -102,7 +102,7 @@ class RecordedRun:
 def read_runs(text: str) -> tuple[RecordedRun, ...]:
     """Return the runs in a table's text, in order: two for each row, one out of place and one in place.
 
-    A row without a time yields no run, and neither does a row of size 0, which test programs print if each rank's part
+    A row without a time yields no run, and neither does a row of size 0, which test programs print if each rank's shard
     is empty. `N/A` instead of the number of wrong elements means that results were not checked. Raises InvalidInput,
     with the line number, if columns are missing or cells are not numbers.
     """
@@ -160,7 +160,7 @@ most EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller s
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
     """Find schedules that the runtime never executed out of place, because it fell back to the library. Return schedule
-    -> largest size in bytes at which it did not execute it in place either, or 0 if there is none.
+    -> largest size in bytes at which the runtime did not execute the schedule in place either, or 0.
 
     runs: runs of schedules, without the library's own runs
     """
@@ -284,7 +284,7 @@ class RecordedTable:
         return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
     def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool | None:
-        """Return whether the results were correct; None if no wrong result is known but not all were checked.
+        """Return whether the results were correct; None if no wrong result is known but not all results were checked.
 
         Raises InvalidInput if there is no measurement.
         """
@@ -296,7 +296,7 @@ class RecordedTable:
     ) -> tuple[float, ...]:
         """Return the times of `repeats` launches in seconds: each is a recorded time times a recorded deviation.
 
-        If there are several times, only those close to the fastest are used, see `SAME_SETTINGS_TOLERANCE`. The
+        If there are several times, only times close to the fastest one are used, see `SAME_SETTINGS_TOLERANCE`. The
         result depends only on the arguments, not on earlier calls. Without recorded deviations, times are returned
         unchanged. Raises InvalidInput if there is no measurement.
         """

@@ -133,7 +133,7 @@ def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
 
 
 def measure_limit_s(request: RunRequest, grace_s: float, alone: bool) -> float:
-    """Return the time in seconds after which a worker that does not answer is considered to hang."""
+    """Return the time in seconds after which a worker that does not reply is considered to hang."""
     return request.timeout_s + grace_s + (ALONE_PATIENCE_S if alone else 0.0)
 
 

@@ -54,7 +54,7 @@ class DiscoveredFabric:
     has_accelerators: whether its ranks are GPUs
     is_emulated: whether its ranks are processes on this machine, connected by links with limited rates
     skipped: sources that were tried without success, and the reasons
-    writer: command that writes the network to `WRITTEN`; None if a spec describes it
+    writer: command that writes the network to `WRITTEN`; None if a spec describes the network
     """
 
     topology: Topology
@@ -128,9 +128,10 @@ def runnable_programs(
 ) -> list[dict[str, Any]]:
     """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
 
-    Each is lowered within the target's limits, checked, and timed with the flow model. Its document has the method, the
-    requested trees per root `k` (None for the optimum), the resources, and GB/s by size. Programs that exceed a limit
-    come last, with the reason. After `deadline_s` (monotonic clock), no further program is tried.
+    Each schedule is lowered within the target's limits; its program is checked and timed with the flow model. The
+    program's document has the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s
+    by size. Programs that exceed a limit come last, with the reason. After `deadline_s` (monotonic clock), no further
+    program is tried.
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:

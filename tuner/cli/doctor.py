@@ -37,7 +37,7 @@ class Check:
     """The result of one check of `chorale doctor`.
 
     required: whether campaigns cannot run if this check fails; other checks matter only to `needed_for`
-    way_out:  how to fix it, in words
+    way_out:  how to fix the problem, in words
     command:  command that fixes it, if there is one
     """
 
@@ -162,7 +162,7 @@ def _namespaces() -> str:
 
 
 def service_checks(home: Home) -> Iterator[Check]:
-    """Yield a check of each service; each check waits at most `PATIENCE_S` for an answer."""
+    """Yield a check of each service; each check waits at most `PATIENCE_S` for a reply."""
     address, command = os.environ.get("RAY_ADDRESS", ""), "unset RAY_ADDRESS"
     way_out = f"start it with `ray start --head`, or `{command}` to run campaigns in processes on this machine"
     host, _, port = address.removeprefix("ray://").rpartition(":")

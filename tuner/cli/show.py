@@ -81,7 +81,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Return the time per byte on the busiest link; for a schedule, on each step's busiest link, summed."""
+        """Return the time per byte on the busiest link; for a schedule, the sum of these times over all steps."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
@@ -123,8 +123,8 @@ class Side:
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     """Compare two schedules or programs for the same network; return the JSON document.
 
-    results:    times of both at each size, how much faster the second is, and the algorithm that the library chooses
-    crossovers: sizes, found to 1 % by bisection between the requested ones, from which on the other one is faster
+    results:    times of both files at each size, the second's speed-up, and the algorithm that the library chooses
+    crossovers: sizes from which on the other file is faster, found to 1 % by bisection between the requested sizes
 
     Raises InvalidInput for different networks or collectives.
     """

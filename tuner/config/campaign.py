@@ -273,8 +273,8 @@ def make_workers(
 ) -> Callable[[], Workers]:
     """Return a function that starts the workers of a campaign.
 
-    Workers run on the Ray cluster at `address` or RAY_ADDRESS, or on the one that this process has joined. Without a
-    cluster, they are local processes, or actors of a small local Ray cluster if the campaign requires node resources.
+    Workers run on the Ray cluster at `address` or RAY_ADDRESS, or on the cluster that this process has joined. Without
+    a cluster, they are local processes, or actors of a small local Ray cluster if the campaign requires node resources.
     """
     section = campaign.runner
     make_runner = runner_factory(section, topology, home)

@@ -30,7 +30,7 @@ _MORE_FAULTS = 4
 TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
 """Collectives that campaigns can tune."""
 MAX_SIZES = 8
-"""Maximum number of sizes to measure for a recorded job; each represents the sizes around it."""
+"""Maximum number of sizes to measure for a recorded job; each size represents the sizes around it."""
 _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 
@@ -210,7 +210,7 @@ def recorded_campaigns(
 
     name:      the record's name; campaigns are named after it and their collective
     document:  keys that the campaigns share; search and baselines have defaults
-    overrides: values of keys, as on the command line; they take precedence
+    overrides: values of keys, as on the command line, which take precedence
 
     Raises InvalidInput if campaigns cover no call in the record, and for unknown keys or wrong values.
     """
