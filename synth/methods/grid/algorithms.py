@@ -87,7 +87,7 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
 
     Supports any number of dimensions of any size. A reduce_scatter takes the sum over dimensions of ceil(log2 size)
     steps (size - 1 if a size is odd). With `all_ports`, a plain and a mirrored collective begin in each dimension
-    (section 4); otherwise, there is one. broadcast and reduce follow the tree of the root's shard.
+    (section 4); otherwise, there is a single collective. broadcast and reduce follow the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
     parts = grid_collectives(lines, round_robin, all_ports, collective, "swing")
@@ -98,7 +98,7 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
     """Return latency-optimal Swing: an allreduce that exchanges complete vectors, in log2 N steps for powers of two.
 
     Dimensions of other sizes are first folded onto the largest power of two, in one step each, and unfolded at the end.
-    broadcast and reduce are the same as in `swing`, because they take no more steps there. Source: section 3.1.2.
+    broadcast and reduce are the same as in `swing`, because these take no more steps. Source: section 3.1.2.
     """
     return _exchanges(topology, collective, "swing-latency", swing, swing_peers, all_ports)
 
@@ -107,7 +107,7 @@ def _exchanges(
     topology: Topology, collective: Collective, method: str, rooted: Callable[..., CollectivePattern],
     peers: Callable[[int], list[Positions]], all_ports: bool,
 ) -> CollectivePattern:  # fmt: skip
-    """Return an allreduce in which ranks exchange complete vectors with `peers`. `rooted` makes broadcast, reduce."""
+    """Return an allreduce in which ranks exchange complete vectors with `peers`. `rooted` makes the others."""
     if collective.root is not None:
         parts = rooted(topology, collective, all_ports).subcollectives
     else:
@@ -136,13 +136,13 @@ def bucket(
     """Return the bucket reduce_scatter, allgather or allreduce on the topology's grid.
 
     With `all_ports`, one collective per direction begins in each dimension and moves on to the next dimension when it
-    has finished. If `synchronised`, all wait for the collectives in the longest dimension before they move on, so no
-    two share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps, in which shorter dimensions
-    send their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
+    has finished. If `synchronised`, none moves on before those in the longest dimension finish, so no two collectives
+    share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps, in which shorter dimensions send
+    their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
 
-    Otherwise, each collective moves on immediately, so a reduce_scatter takes the sum of size - 1 over all dimensions;
-    if sizes differ, collectives share links with slower ones. This is the baseline that the BFB papers call the
-    traditional torus schedule. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
+    Otherwise, each collective moves on immediately, so the number of steps of a reduce_scatter is the sum of size - 1
+    over all dimensions; if sizes differ, collectives share links with slower ones. This is the baseline that the BFB
+    papers call the traditional torus schedule. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
     Communications", section 5.3.
     """
     method = "bucket" if synchronised else "traditional-torus"
@@ -155,7 +155,7 @@ def bucket(
 
 
 def doubling_peers(size: int) -> list[Positions]:
-    """Return the peer of each position a in each of log2 size steps s: a XOR 2^s. `size` must be a power of two."""
+    """Return the peer of each position a in each step s < log2 size: a XOR 2^s. `size` must be a power of two."""
     return [np.arange(size) ^ (1 << step) for step in range(size.bit_length() - 1)]
 
 
@@ -163,8 +163,8 @@ def halving_line(size: int, returns: bool) -> LineReduceScatter:
     """Return the recursive-halving reduce_scatter on a line of `size` >= 2 positions.
 
     If size is not a power of two, and p' is the largest power below it, each position a >= p' first sends everything to
-    position a - p', which then handles the blocks of both. With `returns`, position a - p' finally sends block a to its
-    owner; otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
+    position a - p', which then handles the blocks of both positions. With `returns`, position a - p' finally sends
+    block a to its owner; otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
 
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.

@@ -1,7 +1,7 @@
 """Turns a grid algorithm into a schedule or, if that would be too large, only into the traffic on each link.
 
-It consists of subcollectives, which run in parallel on equal parts of the data. Messages use minimal paths, or two
-disjoint ones. On a torus, paths follow dimension order; elsewhere, they are found by search.
+The algorithm consists of subcollectives, which run in parallel on equal parts of the data. Each message uses a shortest
+path, or two disjoint shortest paths. On a torus, paths follow dimension order; elsewhere, they are found by search.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _walk(
     pair: NDArray[np.int64],
     choice: int,
 ) -> list[NDArray[np.int64]]:
-    """Return shortest paths from `src` to `dst` as arrays [3, hops] with rows pair, hop number and link.
+    """Return shortest paths from `src` to `dst` as arrays [3, hops], with the rows (pair, hop number, link).
 
     All paths are followed in parallel. `hops[row[i], v]` is the distance from node v to `dst[i]`.
     """
@@ -160,7 +160,7 @@ class PairRoutes:
 
     keys:   int64, src * N + dst of each pair, ascending
     first:  int64, index of the first route of each pair
-    second: int64, index of the second route of each pair, or -1 if there is only one
+    second: int64, index of the second route of each pair, or -1 if the pair has only one route
     """
 
     ranks: int
@@ -218,7 +218,7 @@ class CollectivePattern:
     """A collective that consists of `subcollectives`, which run in parallel on equal parts of every shard.
 
     `schedule` and `traffic` follow from the same subcollectives and routes, but `traffic` does not consider individual
-    shards and only takes O(messages). Steps in which nothing is sent are left out.
+    shards and only takes O(messages). Steps without messages are left out.
 
     lanes: if above 0, all messages use single links, and subcollective i uses link i modulo `lanes` of the parallel
            links between two ranks; if 0, messages use `pair_routes`

@@ -1,7 +1,7 @@
 """Computes the steps of algorithms on grids of ranks. Subcollectives run in parallel, each on a part of every shard.
 
-A reduce_scatter on a grid is a product of reduce_scatters along its lines. An exchange sends the complete vector in
-every message, which takes the fewest steps but sends the most bytes.
+A reduce_scatter on a grid combines reduce_scatters along its lines. An exchange sends the complete vector in every
+message, which takes the fewest steps but sends the most bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LineReduceScatter:
         object.__setattr__(self, "handed_on", handed_on)
 
     def held(self, step: int) -> NDArray[np.bool_]:
-        """Return bool[position, block]: whether the position has not yet sent its sum of the block before `step`."""
+        """Return bool[position, block]: whether the position still holds its sum of the block before `step`."""
         return self.handed_on >= step
 
     def mirrored(self) -> LineReduceScatter:
@@ -235,7 +235,7 @@ def whole_vector_step(
 
 @dataclass(frozen=True, slots=True)
 class _GridStep:
-    """Computes the messages of one step (`turn`). Lines along dimension d have run `done[d]` steps before."""
+    """Computes the messages of one step (`turn`). Lines along dimension d have already run `done[d]` steps."""
 
     lines: Sequence[LineReduceScatter]
     turn: Turn
@@ -307,7 +307,7 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """Rounds in which positions of one line exchange vectors. A power of two of the `size` positions are active.
+    """Rounds in which positions of one line exchange vectors. The number of active positions is a power of two.
 
     active: positions that participate in the exchange
     folded: the other positions; `onto[i]` receives the vector of `folded[i]` first and returns the sum at the end
@@ -384,8 +384,8 @@ def grid_collectives(
 
     With `all_ports`, one subcollective starts in each dimension, and each has a mirror image in the opposite direction
     (unless all of the grid's sizes are 2). Otherwise, a single subcollective starts in the first dimension. An
-    allgather is the reduce_scatter backwards, and an allreduce is both in sequence. A reduce sends the complete vector
-    along the tree of the root's shard, and a broadcast is this reduce backwards.
+    allgather is the reversed reduce_scatter, and an allreduce runs both in sequence. A reduce sends the complete vector
+    along the tree of the root's shard, and a broadcast is the reversed reduce.
 
     Raises:
         InvalidInput: for an alltoall.

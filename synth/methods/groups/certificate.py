@@ -1,16 +1,16 @@
 """Computes the lower bounds that link prices prove for concurrent collectives. Shares no code with the planner.
 
-Between members of a group, data travel along paths, which cost at least the distance in prices. Each part of the data
-in
+Data travel between members of a group along paths, which cost at least as much as the cheapest path. Each part of the
+data in
 - an all-to-all travels from its source to its target;
-- an allgather or a broadcast reaches all members; the messages that first bring it to each member form a tree from its
-  root, which costs at least as much as a cheapest tree;
+- an allgather or a broadcast reaches all members; the messages by which each member first receives it form a tree from
+  its root, which costs at least as much as a cheapest tree;
 - a reduce-scatter or a reduce is collected along such a tree towards its root;
 - an allreduce needs 2 (p - 1) messages between any p disjoint sets that together contain all members. For every price
   t, the messages that cost more than t have to connect the p(t) sets that cheaper messages leave unconnected. So all
   messages together cost at least twice a cheapest spanning tree, where the price between two members is that of the
-  cheaper direction. They also bring each member's data to all others and all others' data to this member, so they cost
-  at least as much as a cheapest tree from the member, and at least as much as a cheapest tree to it.
+  cheaper direction. The messages also bring each member's data to all others and all others' data to this member, so
+  they cost at least as much as a cheapest tree from the member, and at least as much as a cheapest tree to it.
 
 In time T, the data on a link cost at most T * price * bandwidth, so T >= total cost of the data / sum of price *
 bandwidth. Bounds are computed exactly.
@@ -36,7 +36,7 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
     O(ranks * links * longest path + ranks^3 of a group).
 
     Raises:
-        CheckFailed: unless there is one such price per link, or if prices are too large.
+        CheckFailed: if there is not exactly one such price per link, or if prices are too large.
     """
     links = topology.links
     if (
@@ -80,7 +80,7 @@ def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
 
 
 def _paid(group: Group, cost: Costs) -> Fraction:
-    """Return the lowest cost of moving the data of `group`, per unit of its amount, given prices between members."""
+    """Return the least cost of the data of `group`, per unit of its amount. `cost` has the costs between members."""
     ranks, name = len(cost), group.collective.name
     if name == CollectiveName.ALLREDUCE:
         nearer = np.minimum(cost, cost.T)

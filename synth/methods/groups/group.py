@@ -34,7 +34,7 @@ class Group:
 
 
 def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput if the groups do not suit `topology` or each other."""
+    """Raise InvalidInput if a group has a wrong collective, ranks or amount, or if two groups have the same name."""
     if not groups:
         raise InvalidInput("no group is given", "", "add --group NAME=COLLECTIVE:RANKS:AMOUNT")
     names = [group.name for group in groups]

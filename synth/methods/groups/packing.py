@@ -42,7 +42,7 @@ from chorale.synth.verify.verify import verify
 
 
 def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floats, rings.PathOf]:
-    """Return (float64[nodes, nodes]: distances in `prices` > 0, a function that returns a cheapest path's links)."""
+    """Return (float64[nodes, nodes]: costs of cheapest paths at `prices` > 0, function that returns a path's links)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
     order = np.argsort(-prices, kind="stable")  # of parallel links, the cheapest is written last
@@ -64,7 +64,7 @@ def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floa
 
 
 def cheapest_way(group: Group, root: int, distance: rings.Floats, path: rings.PathOf) -> rings.Routing:
-    """Return the cheapest routing for the data of group member `root`. An allreduce tries a few roots. O(ranks^3)."""
+    """Return the cheapest routing for the data of group member `root` (of a few roots for an allreduce). O(ranks^3)."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return rings.routing(group, root, path)

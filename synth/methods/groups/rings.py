@@ -1,9 +1,9 @@
 """Chooses routes for the data of groups. For boxes with rails, there is a closed form.
 
-On boxes with rails, every root's data follow a path through all members: it visits all members in a box, crosses to the
-next box over the last member's rail, and continues there. Different roots' paths start at different members, so that
-all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time, equal prices for
-them prove that no plan is faster.
+On boxes with rails, every root's data follow a path through all members: the path visits all members in a box, crosses
+to the next box over the last member's rail, and continues there. Different roots' paths start at different members, so
+that all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time, equal
+prices for them prove that no plan is faster.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,7 +114,7 @@ class GroupPacking:
 
     prices: int64[links]: link prices, which prove `lower`
     lower:  lower bound on the time of any plan, in data / bandwidth
-    gap:    for a plan in closed form, its time above `lower`, relative to `lower`; None if from a linear program
+    gap:    time of a plan in closed form above `lower`, relative to `lower`; None for a plan from a linear program
     """
 
     groups: tuple[Group, ...]
@@ -170,7 +170,7 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
     """Return how many units of commodity `number` use each routing: its fraction, rounded by largest remainders.
 
-    A unit is a chunk. The commodity has the chunks of one shard or, if it is the only one of its group, of all shards.
+    A unit is a chunk. The commodity has the chunks of one shard or, if its group has no other commodity, of all shards.
     """
     group = packing.groups[packing.commodities[number].group]
     units = chunks * (len(group.ranks) if group.commodities == 1 else 1)

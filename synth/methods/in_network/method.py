@@ -74,7 +74,7 @@ def _parameters(options: Options, construction: str) -> Mapping[str, Parameter]:
 
 
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
-    """Yield ways to build trees, until one of them promises the rate `enough`. They are, in this order:
+    """Yield functions that build trees, in this order, until one of them promises the rate `enough`:
 
     - "promotion": trees that visit all switches that add and multicast without a limit;
     - "columns": column generation over trees that are used in both directions;

@@ -207,7 +207,7 @@ class _PairSearch:
 
     nodes: ranks, then the switches that add or multicast; `place` has the index of each node
     adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, switches that do both
-    limits: sums per second of the adders that have a limit; in the linear program their rows follow the rows of links
+    limits: sums per second of adders that have a limit; in the linear program, their rows follow the rows of links
     row: for each link, the row of the linear program that limits its load
     """
 
@@ -352,7 +352,7 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the trees of `packing` in about `units` units. None: as few as represent all rates exactly, or 2^17."""
+    """Return the trees of `packing` in about `units` units; None for the fewest units with exact rates, or 2^17."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

@@ -1,10 +1,10 @@
 """Divides link bandwidths among trees over ranks and switches that add or multicast, and computes the trees' rates.
 
 In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth both ways, a
-tree may carry sums up and results down. It then uses its rate in both directions of every link, so it is enough to pack
-out-trees whose total in both directions of a link stays within its bandwidth. The linear program for this split has one
-variable per orbit of known symmetries, because averaging a solution over the symmetries gives another solution. Its
-result is only a proposal, which is rounded to fractions and checked on all links.
+tree may carry sums up and results down. Such a tree uses both directions of each of its links at the same rate, so it
+is enough to pack out-trees whose rates in both directions of a link add up to at most the link's bandwidth. The linear
+program for this split has one variable per orbit of known symmetries, because averaging a solution over the symmetries
+gives another solution. Its result is only a proposal, which is rounded to fractions and checked on all links.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _ROUNDED_UNITS = 2**17
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UndirectedSplit:
-    """A split of link bandwidths between out-trees in both directions.
+    """A division of each link's bandwidth between out-trees in both directions of the link.
 
     roots:   total rate of the trees rooted at each compute node that is allowed as root
     outward: bandwidth of each arc for out-trees
@@ -106,8 +106,8 @@ class UndirectedSplit:
 def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     """Return the best split for trees that span all compute nodes, or None above the linear program's limits.
 
-    The bandwidths add up to at most the link's bandwidth, and no switch sends more than it receives. The caller must
-    check whether all cuts carry the trees (`whole_units` does).
+    The bandwidths in both directions add up to at most the link's bandwidth, and no switch sends more than it receives.
+    The caller must check whether all cuts carry the trees (`whole_units` does).
     """
     network = relabelled.network
     arcs, nodes = merged_arcs(network), network.node_count
@@ -153,8 +153,8 @@ def _solved(program: TreeProgram) -> Floats:
 
     Many vertices are optimal, and a cut violated by one vertex says little about other vertices. So each round also
     looks for violated cuts halfway between the current optimum and a point that satisfies all cuts. If there are none,
-    that point moves halfway. If the rounds run out, the point is the result. Source: W. Ben-Ameur, J. Neto,
-    "Acceleration of cutting-plane and column generation algorithms" (Networks 49, 2007), section 2.
+    that point moves there. If the rounds run out, the point is the result. Source: W. Ben-Ameur, J. Neto, "Acceleration
+    of cutting-plane and column generation algorithms" (Networks 49, 2007), section 2.
     """
     most = min(int(program.sinks.sum()) + 1, _MOST_CUTS)
     carried = np.zeros(program.variables)
@@ -210,7 +210,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
 def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | int) -> Integers:
     """Return int64 per link: `split` times `scale`, rounded to whole units that fit each link in both directions.
 
-    Of parallel links, the first carry one direction and the last the other direction.
+    Of parallel links, the first ones carry units in one direction, the last ones in the other direction.
     """
     arcs, links, nodes = split.arcs, network.links, network.node_count
     demand = {

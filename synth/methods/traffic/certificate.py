@@ -27,9 +27,9 @@ def _stated_time(certificate: Mapping[str, Any]) -> Fraction:
 def check_traffic_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the proven lower bound on the time to send the amounts in `certificate`, in units of data / bandwidth.
 
-    Each unit of data from s to t costs at least the distance in prices, and in time T, the data on a link cost at most
-    T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth. Exact. O(ranks * links * log
-    links).
+    Each unit of data from s to t costs at least as much as the cheapest path (the distance). In time T, the data on a
+    link cost at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth. Exact. O(ranks
+    * links * log links).
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.

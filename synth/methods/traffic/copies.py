@@ -82,14 +82,14 @@ class DispatchPlan:
 
     @property
     def can_return(self) -> bool:
-        """Whether every link has a reverse link, so that a combine can send back over the same paths."""
+        """Whether every link has a reverse link, so that a combine can use the same paths in the opposite direction."""
         with suppress(InvalidInput):
             return bool(reverse_routes(self.topology, self.routes))
         return False
 
     @property
     def combine_time(self) -> Fraction:
-        """Time of the combine, which sends back over the reverse links, in units of data / bandwidth."""
+        """Time of the combine, which sends sums over the reverse links, in units of data / bandwidth."""
         return self._time(reverse_routes(self.topology, self.routes))
 
     def _time(self, routes: Routes) -> Fraction:
@@ -211,7 +211,7 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges`, in units of `unit` chunks, over `paths`, with equal totals for each pair."""
+    """Return the plan that sends `edges`, in units of `unit` chunks, over `paths`. Totals per pair must be equal."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
@@ -358,7 +358,7 @@ def _over_rails(
         homes: the same routing, divided into rows with homes.
         least: time for which NICs are balanced.
         start: depth of the edges out of each row's origin.
-        known: existing edges from the origins, which need not be added again. Their `shard` is the row.
+        known: existing edges from the origins, which need not be added again; their `shard` is the index of the row.
     """
     routing, origin, box, ranks = homes.routing, homes.origin, fabric.box.astype(np.int64), whole.ranks
     is_moved = origin != routing.source
@@ -426,7 +426,7 @@ def _onward(
     """Return the edges from forwarding boxes (`homes.via`) to the other boxes.
 
     across: edges of all rows to other boxes
-    spread: edges from there inside the box; their `shard` is the index of the edge in `across`
+    spread: edges inside the boxes at which `across` arrives; their `shard` is the index of an edge in `across`
     """
     box, onward = fabric.box, np.flatnonzero(homes.via[across.shard] >= 0)
     of_row, receiver = across.shard[onward], across.receiver[onward]

@@ -99,7 +99,7 @@ class RailFabric:
         amount: Amounts,
         inside: Amounts | None = None,
     ) -> RailLoads:
-        """Return the loads of lanes and NICs from data on the paths of `Pieces`. `inside`: further loads of lanes."""
+        """Return the loads of lanes and NICs due to data on the paths of `Pieces`. `inside`: other loads of lanes."""
         ranks, places = len(self.place), self.members.shape[1]
         lanes = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         loads = RailLoads(self.place, lanes, *np.zeros((2, ranks), dtype=np.int64))
@@ -358,7 +358,7 @@ def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topo
 
 
 class ShortestPaths:
-    """A shortest path from every rank to every node. Its last link is the first link into the node from one hop nearer.
+    """A shortest path from every rank to every node. Its last link is the first link from a node one hop nearer.
 
     hops:    float64[ranks, nodes]
     parents: int64[ranks, nodes], each path's last link, -1 at its source

@@ -129,7 +129,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
     """Return the matrix in equal chunks: `largest` chunks for the largest amount, proportionally fewer for others.
 
     By default, chunks divide all amounts exactly if this takes at most 4096 chunks per pair and 2^18 in total.
-    Otherwise, there are as many chunks as these limits allow, and some are padded.
+    Otherwise, there are as many chunks as these limits allow, and some chunks are padded.
 
     Raises:
         InvalidInput: if `largest` is outside 1 to 4096, or more than 2^18 chunks would be needed.
@@ -155,7 +155,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Return the matrix in chunks of the amounts' greatest common divisor, or larger chunks above 2^31 - 1 chunks."""
+    """Return the matrix in chunks of the amounts' greatest common divisor; larger ones if there were 2^31 or more."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))

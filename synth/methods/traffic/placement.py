@@ -1,7 +1,7 @@
-"""Recommends where to place experts: which to replicate or swap, and how much time this saves.
+"""Recommends where to place experts: which experts to replicate or swap, and how much time this saves.
 
 Each step is the best of a few options: an expert with many tokens on the busiest ranks gets a replica on a less busy
-rank, or is swapped with an expert there. Steps are compared by the cut bound, then by how unequal the cuts' times are.
+rank, or is swapped with an expert there. Steps are compared by the cut bound, then by the imbalance of the cuts' times.
 The baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in
 descending order of tokens, each on the rank with the fewest tokens so far.
 """

@@ -48,7 +48,7 @@ class TrafficPlan(ABC):
     fluid:  best known time of flows that may split chunks; at most `time`
     bound:  lower bound on the time of any plan
     method: how the plan was found: "lp", "prices", "moves" (from the usual paths), "warm" (from an earlier plan) or
-            "two level"; or "direct", "sender rail" or "receiver rail" if that is no slower
+            "two level"; or "direct", "sender rail" or "receiver rail" if this baseline is no slower
     """
 
     topology: Topology
@@ -88,7 +88,7 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
 
 
 def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
-    """Return a certificate, which proves that no plan for the same traffic is faster than `plan.bound`."""
+    """Return the certificate that no plan for the same traffic takes less time than `plan.bound`."""
     return {
         "kind": "traffic-prices",
         "time_lower": str(plan.bound.time),

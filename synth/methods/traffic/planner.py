@@ -1,11 +1,11 @@
 """Plans routes for given traffic, in whole chunks and with a proven bound, and plans again when the traffic changes.
 
-The first plan solves the linear program. On larger networks, parts of shortest paths move from busy links to cheaper
-paths; if that is not close enough to the bound, the linear program or a price descent is used. A later plan sends the
-new traffic along the earlier flows, in the same proportions, and moves parts of them from busy links. Prices prove
-bounds: each unit from s to t costs at least the price distance, and in time T, the data on a link cost at most T *
-price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices on the
-links into a set of nodes give the bound of that cut.
+The first plan solves the linear program. On larger networks, data on shortest paths move from busy links to cheaper
+paths; if the resulting time is not close enough to the bound, the linear program or a price descent is used. A later
+plan sends the new traffic along the earlier flows, in the same proportions, and moves parts of it from busy links.
+Prices prove bounds: each unit from s to t costs at least the price of the cheapest path (the distance), and in time T,
+the data on a link cost at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for
+any prices. Equal prices on the links into a set of nodes give the bound of that cut.
 
 Also computes the time without a plan, if traffic is sent as libraries send it.
 """
@@ -164,7 +164,7 @@ def _plan_flows(
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
-    """Return a plan for `matrix` along the flows in `plan`, or a new plan if their time is not within `gap`.
+    """Return a plan for `matrix` along the flows in `plan`, or a new plan if these flows are not within `gap`.
 
     New flows are found as for a first plan. Boxes with rails are planned in closed form again.
 
@@ -370,8 +370,8 @@ def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64])
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
     """Return the times of all `BASELINES` for the chunks of `plan`, in units of data / bandwidth.
 
-    Times are exact. They consider only bandwidth: latencies are ignored, and the busiest link is never idle, so real
-    times are not shorter.
+    Times are exact. They consider only bandwidth: latencies are ignored, and the busiest link is assumed to be never
+    idle, so real times are not shorter.
     """
     topology, problem = plan.topology, _problem_of(plan.topology, plan.chunks)
     paths = ShortestPaths(problem)

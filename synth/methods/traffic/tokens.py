@@ -31,7 +31,7 @@ class TokenRouting:
 
     @property
     def shard(self) -> Numbers:
-        """int64 per entry of `targets`: the shard to which it belongs."""
+        """int64 per entry of `targets`: the shard to which the entry belongs."""
         return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
 
     def members(self) -> list[list[int]]:
@@ -40,7 +40,7 @@ class TokenRouting:
         return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
 
     def without_copies(self) -> TrafficMatrix:
-        """Return the data between all pairs if sources send to each target directly, as in an all-to-all."""
+        """Return the data between all pairs if sources send each target a separate copy, as in an all-to-all."""
         amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
         np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
         return traffic_matrix(self.name, amounts)

@@ -1,7 +1,7 @@
 """Plans traffic over boxes with rails in closed form: NICs are balanced between any two boxes, then lanes inside them.
 
-If NICs are the bottleneck, filling all NICs of a box to the same level reaches the bound of the cut around the box.
-Ranks send as much as they can over their own NICs, so that little data crosses the box twice. If a rank's lane is the
+If NICs are the bottleneck, giving all NICs of a box the same load reaches the bound of the cut around the box. Ranks
+send as much as they can over their own NICs, so that little data crosses the box twice. If a rank's lane is the
 bottleneck, a larger part of its data uses its own NIC, up to the amount that the bound allows. If the result is not
 close to the bound, parts of busy pieces move to other paths, also over other ranks or other boxes, one after another.
 """
@@ -175,9 +175,9 @@ def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
 def balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Try a few splits of `sent` over NICs, each with less on lanes that were busy; return the best (time, pieces).
+    """Try a few splits of `sent` over NICs, each with less data on busy lanes; return the best (time, pieces).
 
-    A rank with a busy lane sends more over its own NIC if this NIC has room. Otherwise, it relays less data for others.
+    A rank with a busy lane sends more over its own NIC if that is not busy. Otherwise, it relays less data for others.
 
     least:  the time at which the search stops
     inside: int64[ranks, places], other loads on the lanes
@@ -207,7 +207,7 @@ def balanced(
 
 
 def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
-    """Return float64[2, ranks]: by how much the lanes out of (into) each rank carry too much for the time `limit`."""
+    """Return float64[2, ranks]: data that the lanes out of (into) each rank cannot carry in the time `limit`."""
     if fabric.has_switch:
         tables = fabric.tables(loads)
         return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])
