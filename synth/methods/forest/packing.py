@@ -34,7 +34,7 @@ from chorale.synth.topology.translations import Transversal
 Hops = NDArray[np.uint16]
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""Limit of nodes * arcs for `layered_trees` if growing trees has proved slow. It takes one minute instead of hours."""
+"""Limit of nodes * arcs for `layered_trees` if growing trees is slow. At the limit, layered trees take a minute."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -181,8 +181,8 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
 ROLLBACKS = 3
 """Number of consecutive batches without a usable tree after which one tree is grown exactly."""
 MAX_ROOTED_WORK = 2**31
-"""Limit of trees^2 * nodes * arcs for growing trees arc by arc, which takes seconds. Above, one tree with a weight can
-represent many equal trees."""
+"""Limit of trees^2 * nodes * arcs for growing trees arc by arc, which takes seconds. Above it, trees are grown in
+batches, in which one tree with a weight can represent many equal trees."""
 
 _SCARCE = 4
 """An arc is scarce if another arc into the same node has at least this many times its capacity."""

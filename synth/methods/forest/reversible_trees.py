@@ -72,8 +72,8 @@ def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTr
 
 
 WholeUnits = tuple[Integers, Integers]
-"""(int64 per link, int64 per compute node): whole units of the vector that the link carries, and that the trees rooted
-at the node carry."""
+"""(int64 per link: whole units of the vector that the link carries; int64 per compute node: units that the trees rooted
+there carry)."""
 
 
 def packed_trees(

@@ -107,7 +107,7 @@ def _exchanges(
     topology: Topology, collective: Collective, method: str, rooted: Callable[..., CollectivePattern],
     peers: Callable[[int], list[Positions]], all_ports: bool,
 ) -> CollectivePattern:  # fmt: skip
-    """Return an allreduce in which ranks exchange complete vectors with `peers`. `rooted` makes the others."""
+    """Return an allreduce that exchanges complete vectors between `peers`, or a broadcast or reduce by `rooted`."""
     if collective.root is not None:
         parts = rooted(topology, collective, all_ports).subcollectives
     else:

@@ -30,8 +30,8 @@ _MANY_UNITS = 1024
 
 _Builder = tuple[str, Fraction, Callable[[int | None], PairedTrees], Mapping[str, Any] | None]
 """A method to build trees: its name; the allreduce rate that its linear program promises; a function that makes trees
-for about the given number of units of the vector, or, if None is given, for enough units that no speed is lost; and a
-certificate that no pairs of trees are faster, or None."""
+for about the given number of units of the vector (None: for enough units to lose no speed); and a certificate that no
+pairs of trees are faster, or None."""
 
 
 def in_network_schedule(

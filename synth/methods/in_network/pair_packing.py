@@ -41,9 +41,9 @@ Column = dict[int, int]
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Limits on ranks plus switches that add or multicast: if trees of all roots are compared, and if only of one root."""
+"""Limits on the number of ranks and switches that add or multicast, for trees of all roots and of one root."""
 _MAX_WORK = 2**17
-"""Approximate limit on the number of trees made in all rounds, times their number of nodes."""
+"""Approximate limit on the number of trees made in all rounds times the number of nodes in a tree."""
 MAX_TREES = 2**11
 """Limit of (sets of switches) * (roots). Up to this limit, all trees are compared in the last round."""
 _LEAST_ROUNDS = 4

@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=16)
 def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
-    """Return the single ranks, then the boxes (if several) as regions: (int64[ranks]: index of its region, regions)."""
+    """Return (int64[ranks]: each rank's region, regions), for single ranks and, if there are several, for boxes."""
     links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
     switches = np.arange(topology.node_count) >= topology.compute_count
 

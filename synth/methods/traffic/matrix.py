@@ -155,7 +155,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Return the matrix in chunks of the amounts' greatest common divisor; larger ones if there were 2^31 or more."""
+    """Return the matrix in chunks of the amounts' greatest common divisor, or larger chunks if these are too many."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))
