@@ -46,9 +46,8 @@ Ends = tuple[socket.socket, socket.socket]
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
-    Each rank sends to all direct neighbours. A rank at a switch also sends to rank + n/2 modulo n, where n is the
-    number of all ranks (the receiver is in another box if there are several), and in the same way among the ranks at
-    its switch.
+    Each rank sends to all direct neighbours. A rank at a switch also sends to rank + n/2 modulo n (in another box if
+    there are several boxes), where n is the number of all ranks, and in the same way among the ranks at its switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}

@@ -31,8 +31,7 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 class NcclAlgorithm:
     """An algorithm of NCCL or RCCL. name: name in tuner files; since: first NCCL version that has it
 
-    collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL's
-                 documentation lists it
+    collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
     """
 
     name: str

@@ -146,7 +146,7 @@ def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Map
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
 """Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
 MOST_SETS = 3
-"""Number of sets of ranks that are kept: small, because each set occupies GPU memory."""
+"""Maximum number of sets of ranks to keep. It is small because each set occupies GPU memory."""
 
 _SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
 Variant = Sequence[NcclPart]

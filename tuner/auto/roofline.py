@@ -128,10 +128,9 @@ def runnable_programs(
 ) -> list[dict[str, Any]]:
     """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
 
-    Each schedule is lowered within the target's limits; its program is checked and timed with the flow model. The
-    program's document has the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s
-    by size. Programs that exceed a limit come last, with the reason. After `deadline_s` (monotonic clock), no further
-    program is tried.
+    Schedules are lowered within the target's limits, checked, and timed with the flow model. A program's document has
+    the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s by size. Programs that
+    exceed a limit come last, with the reason. After `deadline_s` (monotonic clock), no further program is tried.
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:

@@ -68,13 +68,13 @@ from chorale.tuner.config.values import Strict
 from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_in_its_form, load_topology
 
 MAX_MESSAGES = 2**22
-"""Maximum number of messages in a simulation; each takes about a kilobyte of memory and ten microseconds."""
+"""Maximum number of messages in a simulation; each message takes about a kilobyte of memory and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
 """Target -> size of a connection's buffer in bytes, as in NCCL's protocol Simple; long chunks are sent in pieces."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 CALIBRATION_METHODS = ("bfb", "ring")
-"""A method with few steps and one with many, so that their times contain the latency (alpha) a few and many times."""
+"""A method with few steps and one with many steps: their times contain the latency (alpha) a few or many times."""
 CALIBRATION_INSTANCES = (1, 4)
 """The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
 DEFAULT_METHOD = "bfb"
@@ -93,7 +93,7 @@ def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
 
 
 def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
-    """Return the time that the busiest link needs per byte of the vector, in 1 / bandwidth_unit."""
+    """Return the busiest link's time per byte of the vector; the unit is 1 / `bandwidth_unit`."""
     loads, parts = _loads(program, topology)
     return topology.links.longest_time(loads) / (program.chunks * parts)
 
@@ -154,7 +154,7 @@ def simulate_program(
 def lowering_loss(
     verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None, **limit: int
 ) -> float:
-    """Return by what fraction `program` is slower than its schedule (0.05: 5 %) in the flow model without latencies.
+    """Return how much slower `program` is than its schedule (0.05: 5 %) in the flow model without latencies.
 
     limit: `max_messages` of `simulate_program`
     """
@@ -232,7 +232,7 @@ class Pricing:
         return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the network model for `topology`. Raises InvalidInput if it needs a link rate and none is given."""
+        """Return the network model for `topology`. Raises InvalidInput if a necessary link rate is not given."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above
@@ -394,7 +394,7 @@ class Stage(Strict):
 
 
 class TrainingProfile(Strict):
-    """Describes the work that training a model means for one rank.
+    """Describes one rank's work when a model is trained.
 
     samples:     number of samples in the batch on each rank
     flops_per_s: operations per second in layers with `forward_flops`
@@ -444,7 +444,7 @@ class TrainingProfile(Strict):
 
 
 def load_profile(name: str) -> TrainingProfile:
-    """Return the shipped profile `name`, or the profile in the file of that name.
+    """Return the shipped profile `name`, or the profile in the file `name`.
 
     Raises InvalidInput for any other file, naming the key, the value and a remedy.
     """

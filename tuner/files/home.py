@@ -1,6 +1,6 @@
-"""Finds the data folder (CHORALE_HOME: campaigns, results, artifacts) and its parts, and writes files.
+"""Finds the data folder (CHORALE_HOME: campaigns, results, artifacts) and its subfolders, and writes files.
 
-Whatever fails, a file has either its old or its new content, never a mixture.
+Even after a failure, a file has either its old or its new content, never a mixture.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Home:
     def secret(self, path: Path, make: Callable[[], str]) -> str:
         """Return the secret in the file at `path` inside this folder; create it with `make` if there is none.
 
-        Raises Unavailable if it cannot be written, and InvalidInput if others can read the file or if it is empty.
+        Raises Unavailable if the file cannot be written, and InvalidInput if others can read it or if it is empty.
         """
         self.create(path.parent)
         try:

@@ -78,7 +78,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
 
 
 def _unpickled(content: bytes) -> Any:
-    """Return the plain values in a pickle. Raises ValueError if there are too many or one has no JSON equivalent."""
+    """Return the plain values in a pickle. Raises ValueError for too many values, or one without a JSON equivalent."""
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         is_far = "PUT" in operation.name and int(argument or 0) > count
         if count > MAX_JSON_VALUES or is_far or operation.name in _NOT_IN_JSON:

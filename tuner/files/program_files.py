@@ -109,7 +109,7 @@ def load_runnable(
     any_network: bool = False,
     collective: CustomCollective | None = None,
 ) -> Runnable:
-    """Return the program in a program file (see `load_code`), or a schedule file's, lowered with the options `target`.
+    """Return a program file's program (see `load_code`), or lower a schedule file's schedule with the options `target`.
 
     any_network: whether a program that names no network may run with all ranks connected
     collective:  custom collective that the program file performs but does not describe

@@ -65,7 +65,7 @@ class Results:
     library, version: the measured library, such as NCCL 2.30.7
     link_mbps:  rate of emulated links
     bus_ratio:  busbw / algbw, which gives the number of ranks even if the file lists fewer devices
-    per_rank:   whether sizes still refer to one rank's part, as in OSU and IMB
+    per_rank:   whether sizes still refer to one rank's shard, as in OSU and IMB
     """
 
     tool: str
@@ -80,7 +80,7 @@ class Results:
     bus_ratio: float | None = None
 
     def of_ranks(self, ranks: int) -> Results:
-        """Return the results with sizes of the whole vector; sizes of one rank's part are multiplied by `ranks`."""
+        """Return the results with sizes of the whole vector; sizes of one rank's shard are multiplied by `ranks`."""
         if not self.per_rank:
             return self
         rows = tuple(replace(row, size_bytes=row.size_bytes * ranks) for row in self.rows)
@@ -92,7 +92,7 @@ def parse_results(content: bytes | str, name: str) -> list[Results]:
 
     name: file name, from which the collective is taken if the content does not have it
 
-    Raises InvalidInput if there are none.
+    Raises InvalidInput if there are no results.
     """
     text = content.decode(errors="replace") if isinstance(content, bytes) else content
     text = _TABLE_ROW.sub(lambda row: row[0].replace("|", " "), plain_text(text.lstrip("\ufeff")))
@@ -223,7 +223,7 @@ def _version(text: str | None) -> str | None:
 def _from_mpi(text: str) -> list[Results]:
     """Return the collective tables of OSU and the Intel MPI Benchmarks, one for each number of ranks.
 
-    Both give the size of one rank's part for allgather and all-to-all, Intel also for reduce-scatter in equal blocks.
+    For allgather and all-to-all, both report the size of a rank's shard; Intel also for reduce-scatter in equal blocks.
     """
     found, starts = [], list(_MPI_TEST.finditer(text))
     for index, match in enumerate(starts):

@@ -1,4 +1,4 @@
-"""Reads traffic matrices and shard sizes from files (text, JSON or .npy), or draws skewed ones, such as `zipf:1.2`.
+"""Reads traffic matrices and shard sizes from files (text, JSON or .npy), or draws random skewed ones (`zipf:1.2`).
 
 A text file has a row of numbers per rank, separated by commas, semicolons or spaces, as nccl-tests
 (NCCL_TESTS_ALLTOALLV_MATRIX_FILE) and UCC read it. Numbers may have units, such as `5M`, or be fractions. Fractions are

@@ -56,7 +56,7 @@ def detached_name(campaign: str) -> str:
 
 
 def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path, resume: bool) -> None:
-    """Start a launch of the campaign `document`, or resume its newest. Raises CheckFailed while a launch is running."""
+    """Start a launch of the campaign `document` or resume the newest. Raises CheckFailed while a launch is running."""
     name = detached_name(document["name"])
     former: DetachedActor | None = actors.find(name)
     if former is not None:
@@ -155,7 +155,7 @@ class _Collector(LaunchProgress):
 class _Stoppable:
     """Wraps workers so that they raise KeyboardInterrupt when `stop` is set, because signals do not reach threads.
 
-    If the cluster's head no longer answers, the process ends immediately. The cluster restarts the launch on another
+    If the cluster's head no longer responds, the process ends immediately. The cluster restarts the launch on another
     node, and there it can only start once this process has unlocked the folder.
     """
 

@@ -64,7 +64,7 @@ class RequestBuilder:
 
     @property
     def references(self) -> Mapping[str, str]:
-        """Return each baseline's name in measurements -> its name in the campaign and in records."""
+        """Return a mapping from each baseline's name in measurements to its name in the campaign and in records."""
         names = self.campaign.baseline_names
         return {name if name.startswith(base.LIBRARY) else f"baseline:{name}": name for name in names}
 
@@ -228,9 +228,9 @@ class TrialLoop:
     """Runs the trials of one launch until its budget or search space is exhausted.
 
     A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record is passed first
-    to the store, then to the search, then to the listeners, so that after a crash the store can bring the others up to
-    date. At most `campaign.parallel` trials are pending: being built, waiting, or being measured. If a candidate's
-    program was already measured, the candidate shares that measurement.
+    to the store, then to the search, then to the listeners, so that after a crash the store can bring the search and
+    the listeners up to date. At most `campaign.parallel` trials are pending: being built, waiting, or being measured.
+    If a candidate's program was already measured, the candidate shares that measurement.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class TrialLoop:
 
         Raises CheckFailed if a baseline cannot be built, and Unavailable if the runner or the search storage does not
         work. Trials that are pending when an exception is raised, including KeyboardInterrupt, are dropped; a resumed
-        campaign starts with them.
+        campaign starts with these trials.
         """
         if self._may_start():
             self._build_baselines()
@@ -439,7 +439,7 @@ class TrialLoop:
         return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
 
     def _goes_on(self, trial: BuiltTrial, so_far: base.Measurement) -> bool:
-        """Report the last size to the pruner, then end the trial or measure its next size.
+        """Report the latest size to the pruner, then end the trial or measure its next size.
 
         Returns False if that was the last size, so that the trial is complete.
         """

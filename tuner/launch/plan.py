@@ -172,7 +172,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput if the runner of `campaign` cannot run `topology`, or has no library but one is a baseline."""
+    """Raise InvalidInput if the campaign's runner cannot run `topology`, or lacks an algorithm that is a baseline."""
     config = campaign.runner.config
     config.check_plan(campaign.runner.measurers, topology)
     named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
@@ -395,7 +395,7 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
-    """Return earlier launches of the collective: under the same conditions, on the same network, then all others."""
+    """Return earlier launches of the collective, sorted: same network and runner, same network, same runner, others."""
     conditions = conditions_of(campaign, topology)
     earlier = []
     names = sorted(path.name for path in home.campaigns.glob("*") if named is None or path.name in named)
@@ -435,7 +435,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """For GPU runners, yield a prior for each fabric in Chorale's MI250 record, except for the one being replayed."""
+    """For GPU runners, yield a prior for each fabric in Chorale's MI250 record, except the fabric being replayed."""
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.protocols):

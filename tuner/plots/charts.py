@@ -52,7 +52,7 @@ def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
 def plot_goodput(
     title: str, series: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, bound_gbit_per_s: float | None = None
 ) -> None:
-    """Plot the goodput of each of `series` into `path` (.png, .svg or .pdf), with the bound as a line.
+    """Plot the goodput of each of `series`, with the bound as a line, and save the plot to `path` (.png, .svg or .pdf).
 
     series: name -> results with `size_bytes` and `goodput_gbit_per_s`
 
@@ -85,7 +85,7 @@ def label_sizes(axes: Axes, sizes: list[int]) -> None:
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Plot the frontier and other candidates in `findings` to `path` (.png, .svg or .pdf); unreachable areas are grey.
+    """Plot the frontier and other candidates in `findings`, with unreachable areas in grey; save the plot to `path`.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """
@@ -124,7 +124,7 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
 
 
 def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """Plot a panel for each title with its rows from `training_row`; the same rows give the same bytes.
+    """Plot a panel for each title and its rows from `training_row`; save the plot to `path`. Equal rows: equal bytes.
 
     Raises InvalidInput for another extension than .png, .svg or .pdf.
     """
@@ -167,7 +167,7 @@ def _used_bandwidth(
 def plot_program(
     program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, trace: ProgramTrace, path: Path
 ) -> None:
-    """Draw `trace`, the simulation of `program` at `size_bytes`, into `path` (.png, .svg or .pdf).
+    """Plot `trace`, the simulation of `program` at `size_bytes`, and save the plot to `path` (.png, .svg or .pdf).
 
     The same arguments give the same bytes. Raises InvalidInput for another extension.
     """
@@ -194,7 +194,7 @@ def plot_program(
 
 
 def _draw_heat(figure: Figure, axes: Any, topology: Topology, busy: NDArray[np.float64]) -> None:
-    """Draw a cell for each pair of linked nodes that shows the busiest of their links."""
+    """Draw a cell for each pair of linked nodes; the cell shows the load of their busiest link."""
     links, nodes = topology.links, topology.node_count
     cells = np.full((nodes, nodes), np.nan)
     real = links.src != links.dst

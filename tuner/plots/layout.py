@@ -158,7 +158,7 @@ def _around(turns: NDArray[Any], count: int) -> Positions:
 
 
 class Picture:
-    """A drawing that is drawn only when it is shown or saved. draw: writes it to a given .svg, .png or .pdf file"""
+    """A drawing that is drawn only when it is shown or saved. draw: writes the drawing to a .svg, .png or .pdf file"""
 
     def __init__(self, draw: Callable[[Path], None]) -> None:
         self._draw = draw

@@ -161,7 +161,7 @@ class NetworkCanvas:
     def draw(
         self, axes: Any, colours: Sequence[Any], widths: Sequence[float], headed: Sequence[int], head: float
     ) -> None:
-        """Draw all connections, then the nodes. Those in `headed` are on top and get arrow heads of length `head`."""
+        """Draw all connections (those in `headed` on top, with arrow heads of length `head`), then the nodes."""
         axes.set_aspect("equal")
         axes.axis("off")
         last = set(headed)
@@ -199,7 +199,7 @@ def _arcs(topology: Topology) -> tuple[list[DrawnConnection], NDArray[np.int64]]
 
 
 def plot_topology(topology: Topology, path: Path) -> None:
-    """Draw `topology` into `path`; its extension chooses the format. The same topology gives the same bytes.
+    """Draw `topology`; save the picture to `path`, in the format of its extension. Equal topologies give equal bytes.
 
     Raises InvalidInput for another extension, a folder that does not exist, or more than 50,000 links.
     """
@@ -238,7 +238,7 @@ def plot_topology(topology: Topology, path: Path) -> None:
 
 
 def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
-    """Draw the cables of `cabling` and save the picture as `path`; new ones are coloured if others existed before."""
+    """Draw the cables of `cabling`; save the picture to `path`. New cables are coloured if others existed before."""
     hosts, kept = cabling.hosts, {frozenset(cable) for cable in cabling.kept}
     named = replace(topology, node_ids=hosts)
     canvas = NetworkCanvas.of(named, connections_of(named), 6.0)
@@ -278,10 +278,10 @@ def _colours(topology: Topology) -> dict[Fraction, str]:
 
 
 def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
-    """Draw `schedule` into `path` (.png, .svg or .pdf): the load of every link, the steps, and the paths that
-    `rank`'s data take.
+    """Draw the load of every link, the steps, and the paths of `rank`'s data in `schedule`; save the picture to `path`
+    (.png, .svg or .pdf).
 
-    The same schedule gives the same bytes. Raises InvalidInput for another extension or too large a network.
+    The same schedule gives the same bytes. Raises InvalidInput for another extension or a network that is too large.
     """
     traffic, links = traffic_of(schedule), schedule.topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]

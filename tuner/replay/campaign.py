@@ -96,7 +96,7 @@ class Noise:
 
 
 def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choices:
-    """Choose by the highest expected improvement under a random forest, one trial in five at random.
+    """Choose candidates by their expected improvement under a random forest; one trial in five is random.
 
     Source: Hutter, Hoos and Leyton-Brown, Sequential model-based optimization for general algorithm configuration,
     2011, section 4; with SMAC3's numbers of trees, features and random trials for parameter tuning.
@@ -130,7 +130,7 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
 
 
 def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: int) -> Choices:
-    """Choose by successive halving: measure many candidates once, then the better half with twice as many repetitions,
+    """Choose candidates by successive halving: measure many once, then the better half with twice as many repetitions,
     and so on, up to `most` repetitions.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
@@ -179,7 +179,7 @@ class ReplayedCampaign:
     """Simulates a campaign on `task`; `seed` determines the search and the noise.
 
     seconds: simulated measuring time so far, the sum of all repetitions
-    behind:  true time of the program chosen after each trial / the best possible time (trials, sizes)
+    behind:  true time of the program chosen after each trial, divided by the best possible time (trials, sizes)
     spent_s: value of `seconds` after each trial
     """
 
@@ -200,8 +200,8 @@ class ReplayedCampaign:
         self._random = np.random.default_rng([self.seed, 2024])
 
     def search(self, until: float = 0.0) -> None:
-        """Run the trials. With `until`, stop as soon as the choice is within this factor of the best, averaged over
-        sizes.
+        """Run the trials. With `until`, stop as soon as the chosen program's time is within this factor of the best
+        time, averaged over sizes.
         """
         numbers = {candidate: number for number, candidate in enumerate(self.task.candidates)}
         choices = self._choices()

@@ -34,7 +34,7 @@ class BoundReport:
     """A checked lower bound on the time of a collective, and what is known about reaching it.
 
     best:         for collectives that use trees, the optimum for the requested number of trees per root
-    unrestricted: the same for any number of trees
+    unrestricted: the optimum for any number of trees per root
     two_phases:   for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
     pairs:        for allreduce, the best pairs of a reduce tree and a broadcast tree; computed only on small fabrics,
                   and only if two phases might not be optimal
@@ -102,7 +102,7 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 
 def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tuple[str, str]]:
-    """Yield a table row for each assumption in a document; if `sources` are given, only for assumptions from them."""
+    """Yield a table row for each assumption in a document; if `sources` are given, only for assumptions from these."""
     for fact in document.get("assumptions", ()):
         if fact["source"] in (sources or (fact["source"],)):
             yield f"assumed ({fact['source']})", f"{fact['what']}: {fact['value']} ({fact['reference']})"
@@ -321,7 +321,7 @@ def bound_facts(topology: Topology, bound: Bound) -> dict[str, Any]:
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    """Return the nodes inside the bound's bottleneck cut. If the bound has no cut, use that of an allgather."""
+    """Return the nodes inside the bound's bottleneck cut. If the bound has no cut, use an allgather's cut."""
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut

@@ -139,7 +139,7 @@ class Wiring:
 
     @staticmethod
     def of(query: FinderQuery, keep: Path | None, moves: int | None, panel_ports: int | None) -> Wiring:
-        """Read the cable list `keep`. Raises InvalidInput if `moves` is given without it."""
+        """Read the cable list `keep`. Raises InvalidInput if `moves` is given without a list."""
         if keep is None and moves is not None:
             raise InvalidInput("{} needs the existing cables", f"--moves {moves}", "add --keep-cables FILE")
         present = None if keep is None else read_cables(keep, query.bidirectional)

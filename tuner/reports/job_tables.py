@@ -203,7 +203,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return how far a program is above the bound that holds if only ranks add, with the bound's certificate."""
+    """Return the relative gap between a program and the bound if only ranks add, with the bound's certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 
@@ -285,8 +285,8 @@ def table_of_campaign(home: Home, name: str, group: JobGroup, dtypes: Sequence[s
     """Return the table of the newest launch of campaign `name` that measured something.
 
     The table covers the size classes from the smallest to the largest measured size, or all sizes if `beyond` is set.
-    Where a baseline was fastest, the library's own algorithm is used. Raises CheckFailed if no launch measured
-    anything, or if a program is wrong.
+    If a baseline was fastest at a size, the library's own algorithm is used there. Raises CheckFailed if no launch
+    measured anything, or if a program is wrong.
     """
     folders = launch_folders(home, name)
     begun = (read_snapshot(folder) for folder in reversed(folders) if is_begun(folder))

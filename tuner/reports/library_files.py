@@ -136,7 +136,7 @@ def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
 
 
 def nccl_call_configs(table: Table, dtype: str | None = None) -> list[dict[str, Any]]:
-    """Return the equivalent fields of ncclCollConfig_t for each range of sizes. NCCL supports them from 2.31 on."""
+    """Return the equivalent fields of ncclCollConfig_t for each range of sizes. NCCL 2.31 and later supports them."""
     configs = []
     for each in settings_by_size(table, dtype):
         document = {"collective": each.collective, "min_bytes": each.min_bytes, "max_bytes": each.max_bytes}
@@ -148,7 +148,7 @@ def aws_csv(table: Table, dtype: str | None = None, nodes: int = 1) -> str:
     """Return the allreduces of `table` in the format of aws-ofi-nccl's show-tuner-decisions.
 
     There is a row for each power of two in MiB. It contains `none` if the table leaves the choice to NCCL. The tuner of
-    aws-ofi-nccl has built-in regions and cannot read files, so use this result only to compare with its output.
+    aws-ofi-nccl has built-in regions and cannot read files. So only compare this result with the tuner's output.
 
     nodes: number of nodes on which the ranks run
     """

@@ -18,14 +18,14 @@ from chorale.synth.topology.formats.nccl_dump import PATTERNS, RING, NcclChannel
 from chorale.tuner.reports.bound import network_facts
 
 MAX_SEARCHED = 8
-"""Maximum number of GPUs in a box without a switch for which all rings are tried. Eight GPUs have 5,040 rings."""
+"""In a box without a switch, all rings are tried for up to this number of GPUs. Eight GPUs have 5,040 rings."""
 _MOST_CHANNELS = 32
 _SEARCHED_NODES = 50
 _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 
 
 def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
-    """Return the rates that the channels of `graph`, which is for one box, reach if all boxes of `topology` use them.
+    """Return the rates that the channels of `graph` (for one box) reach if all boxes of `topology` use these channels.
 
     The result has the total rate of all channels in GB/s, both as NCCL states it and as the links allow it (None for
     patterns that are neither rings nor trees), and `busiest`, the two ends of the limiting link.
@@ -102,7 +102,7 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return as many rings of equal rate (the slowest link's, or a half or a third of it) as fit on the links."""
+    """Return as many rings of equal rate (1, 1/2 or 1/3 of the slowest link's rate) as fit on the links."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - takes a third of a second, rarely needed
 
     ranks, rates = topology.compute_count, _rates(topology)
@@ -152,7 +152,7 @@ def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclG
 
 
 def graph_table(document: dict[str, Any]) -> Table:
-    """Return a table with a row per graph and one for Chorale's rings; rates are in GB/s, summed over all channels."""
+    """Return a table with a row per graph and a row for Chorale's rings; rates in GB/s are summed over all channels."""
     table = Table(title=f"channels on {document['topology']['spec']}, GB/s of all together")
     for heading in ("graph", "channels", "NCCL says", "links carry", "busiest link", "order"):
         table.add_column(heading)

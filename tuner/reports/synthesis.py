@@ -66,7 +66,7 @@ _WARN_ABOVE = Fraction(1, 100)
 FOREST_ONLY = "forest"
 LARGE_BYTES = 2**30
 LARGE_PLAN = 4_000
-"""For plans with more instructions than this, other lowering options are not tried because that would take too long."""
+"""For plans with more instructions than this, other lowering options are not tried because it would take too long."""
 LARGE_LOSS = 0.15
 MIN_GAIN = 0.05
 MAX_MESSAGES = 2**17
@@ -127,7 +127,7 @@ def able_text(ability: SwitchAbility, topology: Topology) -> str:
 
 
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
-    """Return the old schedule's cost and bound, and how many of its transfers the new one keeps.
+    """Return the old schedule's cost and bound, and how many of its transfers the new schedule keeps.
 
     Two transfers are equal if they move the same part of the same shard between the same ranks, identified by node id.
     `transfers_possible` is the number of old transfers whose ranks still exist.
@@ -225,8 +225,8 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
     """Return the costs at one size: seconds and, for bfb, the shortest time with arbitrarily divisible shards.
 
-    If the network has no latencies, the default latencies of `chorale simulate` are used, so that methods are compared
-    by the criterion by which they were chosen.
+    If the network has no latencies, the default latencies of `chorale simulate` are used, because methods were chosen
+    with these latencies.
 
     link_gbps: link rate in Gbit/s, if bandwidths are relative to a link's rate
     """
@@ -369,7 +369,7 @@ def require_trees(method: str, options: Mapping[str, object]) -> None:
 def given_shards(
     topology: Topology, shards: str, collective: Collective, seed: int
 ) -> tuple[Collective, dict[str, Any]]:
-    """Return the collective with these shard sizes, and the JSON key `shards`: each size as a multiple of a unit.
+    """Return `collective` with the sizes in `shards`, and the JSON key `shards`: each size as a multiple of a unit.
 
     shards: a file's path, or zipf:S for skewed sizes; `seed` then determines the order of ranks
     """
@@ -506,10 +506,10 @@ def prediction(
 def loss_document(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
 ) -> dict[str, Any]:
-    """Return a document about the time that lowering costs: `program` is compared with its schedule.
+    """Compare `program` with its schedule; return a document about the time that is lost by lowering.
 
-    `loss` is the time that the program takes longer at `size_bytes` (default: the program's largest size, else 1 GiB),
-    as a fraction of the schedule's time. If it is large, `advice` suggests better options: other numbers of channels
+    `loss` is the program's additional time at `size_bytes` (default: the program's largest size, else 1 GiB) as a
+    fraction of the schedule's time. If the loss is large, `advice` suggests better options: other numbers of channels
     and finer chunks are tried, except for large plans, where each attempt takes many seconds. The document is empty for
     stepped schedules, for which the loss is 0, and if simulating would take too long.
 

@@ -33,7 +33,7 @@ Columns = Mapping[str, str | Callable[[Any], object]]
 """Column heading -> key in the row's document, or a function that returns the cell for a row."""
 _WIDEST_COLUMNS = 10**4
 _WHOLE_COLUMNS = 12
-"""Words of tables up to this length are never broken."""
+"""Words in tables are never broken if they have at most this number of characters."""
 
 
 def short_id(content_id: str) -> str:
@@ -70,7 +70,7 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the rate, size / time: `346.7 GB/s (1040/3)`, without units `4.27 × link rate (64/15)`."""
+    """Format the rate, size / time: `346.7 GB/s (1040/3)`, or, without units, `4.27 × link rate (64/15)`."""
     rate = 1 / time_per_byte
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(rate)} × link rate", rate)

@@ -95,7 +95,7 @@ def _speedup_text(choice: TableEntry) -> str:
 
 
 def undecided_lines(report: TuneReport) -> Iterator[str]:
-    """Yield a line for each size at which the comparison was undecided, then one that says how to compare longer.
+    """Yield a line for each size at which the comparison was undecided, then a line that says how to compare longer.
 
     Comparisons do not continue with --resume: a new launch is needed, whose limits allow more restarts of the ranks.
     """

@@ -1,4 +1,4 @@
-"""Searches for fast candidates: decides which one to try next, and records every result in an Optuna study.
+"""Searches for fast candidates: decides which candidate to try next, and records every result in an Optuna study.
 
 A launch has one study: its storage, sampler and plug-ins, and the data stored per trial.
 """
@@ -99,7 +99,7 @@ def suggested_candidate(trial: Trial, space: SearchSpace, distributions: Mapping
 
 
 def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any]:
-    """Return the parameters that `suggested_candidate` asks for, with their values in `candidate`."""
+    """Return the parameters that `suggested_candidate` requests from Optuna, with their values in `candidate`."""
     parameters = candidate.parameters
     return {name: parameters[name] for name in space.dimensions if space.matters(name, candidate.method)}
 
@@ -122,7 +122,7 @@ class StudyParts:
     ) -> tuple[StudyParts, dict[str, str]]:
         """Separate a user's `values` (for sampler, pruner and storage): return the Optuna objects, then the names.
 
-        The names are meant for the campaign file. Raises InvalidInput for values that are neither.
+        The names are meant for the campaign file. Raises InvalidInput for other values.
         """
         names = {key: value for key, value in values.items() if isinstance(value, str)}
         objects = {key: value for key, value in values.items() if value is not None and key not in names}
@@ -219,7 +219,7 @@ def log_speedup(size: SizeResult) -> float:
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
-    """Return the Optuna storage at `url` (a URL or a path) or, if it is None, the one in the file `journal`.
+    """Return the Optuna storage at `url` (a URL or a path) or, if `url` is None, the storage in the file `journal`.
 
     If `url` was stored without its password, the password is taken from CHORALE_STORAGE. Only the caller may write to
     `journal`. An incomplete last line, left by a crash, is dropped.
@@ -374,7 +374,7 @@ class Search:
         self._import_records()
 
     def ask(self) -> Suggestion | None:
-        """Return an untried candidate, or None if there is none."""
+        """Return an untried candidate, or None if all were tried."""
         while len(self._taken) < len(self._plan.space) and not self._study.is_stopped:
             planned = _first_not_in(self._taken, self._queue)
             if planned is None:
@@ -415,7 +415,7 @@ class Search:
         return self._end(self._open.pop(ticket), record)
 
     def report(self, ticket: int, step: int, size: SizeResult) -> bool:
-        """Report the speed-up at the last size as an intermediate value; return whether to end the trial."""
+        """Report the speed-up at the latest size as an intermediate value; return whether to end the trial."""
         self._open[ticket].report(math.exp(log_speedup(size)), step)
         return self._open[ticket].should_prune()
 

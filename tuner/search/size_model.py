@@ -26,7 +26,7 @@ FIRST_STARTS = 2
 """Number of points that the priors alone choose. The second is tried only if they have weight after the first."""
 
 CAUTION = 1.0
-"""Caution about priors: each is treated as if this many more points lacked the gains that it expects."""
+"""Caution about priors: a prior is treated as if this many additional points lacked the gains that it expects."""
 
 LEAST_SKILL = 0.2
 """Minimum fraction of the variance of left-out measurements that a prior must predict; weaker priors are dropped."""
@@ -55,9 +55,9 @@ def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDA
 
 
 class PriorMix:
-    """Combines several priors about the same points, weighted by how well each predicts the measurements.
+    """Combines several priors about the same points, weighted by how well each prior predicts the measurements.
 
-    priors: sorted by similarity of conditions, the most similar first; for the first trials, these count more
+    priors: sorted by similarity of conditions, the most similar first; in the first trials, similar priors count more
 
     Only differences between points are used, because a prior may be wrong about the baselines.
     """
@@ -125,7 +125,7 @@ def has_skill(expected: Floats, values: Floats) -> bool:
     """Return whether the prior's gains `expected` predict the measured `values`; both are (points, sizes) with centred
     columns.
 
-    Tested by leave-one-out cross-validation. With only two points, it suffices that the better one is predicted.
+    The test is leave-one-out cross-validation. With only two points, it suffices that the better point is predicted.
     """
     count, freedom = len(values), len(values) / max(len(values) - 1, 1)
     both, alone = np.sum(expected * values, axis=1), np.sum(expected**2, axis=1)
@@ -248,7 +248,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` has the sizes' weights in output o.
+        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` has each size's weight in output o.
 
         Return the mean and the standard deviation of each output at each point, arrays of (points, outputs).
         """
@@ -325,7 +325,7 @@ GROWTH = 1.25
 """The covariance is refitted each time the number of observations has grown by this factor."""
 
 MOST_GAIN = 12.0
-"""Largest plausible logarithm of a speed-up. Larger measured values are clipped to it."""
+"""Largest plausible logarithm of a speed-up. Larger measured values are clipped."""
 
 MAX_UNTRIED = 4000
 """Maximum number of points compared for one choice. If there are more, a random sample is compared."""

@@ -41,7 +41,7 @@ class Constraints(Protocol):
         ...
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
-        """Return in one line why `candidate` is pointless, or None if it should be tried."""
+        """Return a one-line reason why `candidate` is pointless, or None if it should be tried."""
         ...
 
 
@@ -50,11 +50,11 @@ class SearchSpace:
     """The points that a search may try: all valid combinations of the dimensions' values, without duplicates.
 
     `dimensions` maps fields of `Candidate` to their values, in order of preference: the search starts with the first
-    value of each. The first field is `method`. A parameter that does not matter for a method keeps its default value
-    for that method, so that no two points differ only in a parameter without effect.
+    value of each field. The first field is `method`. A parameter that does not matter for a method keeps its default
+    value for that method, so that no two points differ only in a parameter without effect.
 
     points:  all points in grid order; the last dimension varies fastest
-    refused: reason for leaving out points -> number of points left out for it
+    refused: reason for leaving out points -> number of points left out for this reason
     """
 
     dimensions: Mapping[str, tuple[Value, ...]]
@@ -118,7 +118,7 @@ def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptio
 
 
 def is_native(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether `program` has the target and placement (in or out of place) that the runner's programs have."""
+    """Return whether `program` has the target and placement (in or out of place) of the runner's own programs."""
     lowering = section.config.lowering()
     return (program.target, program.in_place) == (lowering.target, lowering.in_place)
 
@@ -156,7 +156,7 @@ class CampaignConstraints:
         return self.limits.one_sided_operations is not None
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Return whether `parameter` changes anything for schedules of `method`; never for a program from a file."""
+        """Return whether `parameter` changes anything for schedules of `method`; False for a program from a file."""
         if is_adopted(method):
             return False
         if is_library_method(method):
@@ -173,7 +173,7 @@ class CampaignConstraints:
         return needed is None or method not in METHODS or needed in METHODS[method].options
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
-        """Return in one line why `candidate` cannot work or is pointless, or None if it should be tried."""
+        """Return a one-line reason why `candidate` cannot work or is pointless, or None if it should be tried."""
         if is_adopted(candidate.method):
             return None
         if (settings := candidate.settings) is not None:

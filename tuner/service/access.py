@@ -43,7 +43,7 @@ Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, desc
 
 
 class TooManyRequests(ChoraleError):
-    """Raised if the caller's quota is used up for now."""
+    """Raised if the caller has used up the current quota."""
 
 
 class NotFound(ChoraleError):
@@ -123,7 +123,7 @@ class ClientLimit:
 
 
 def network_of_client(client: str) -> str:
-    """Return the network that rate limits count as one client: an IPv4 address, or an IPv6 address's network."""
+    """Return the network that counts as one client in rate limits: an IPv4 address, or an IPv6 address's network."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -156,8 +156,8 @@ class Access:
         """Return the caller who sent the header `Authorization: Bearer TOKEN`, and count the request for the quota.
 
         Raises NotAllowed if the token is missing, unknown or expired. Raises TooManyRequests if the quota of requests
-        is exceeded, or if the token is wrong and `client` has already sent too many wrong ones. Valid tokens are always
-        accepted, because tokens cannot be guessed and many people may share an address.
+        is exceeded, or if the token is wrong and `client` has already sent too many wrong tokens. Valid tokens are
+        always accepted, because tokens cannot be guessed and many people may share an address.
         """
         scheme, _, token = (authorization or "").partition(" ")
         digest = digest_of(token.strip()) if scheme.lower() == "bearer" else ""
@@ -180,7 +180,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return a token's SHA-256, which is stored in its place. Random 256-bit tokens need no salt or slow hash."""
+    """Return a token's SHA-256, which is stored instead. Random 256-bit tokens need no salt or slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -30,7 +30,7 @@ from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
 HIDDEN = "(set by the service)"
 STORES = ("tracking.mlflow_uri", "storage")
 MAX_POINTS = 10**5
-"""Maximum number of combinations in a search space. They are listed and counted before any other limit applies."""
+"""Maximum number of combinations in a search space. All combinations are listed before any other limit applies."""
 STORED = "stored"
 """State of a campaign that has no launch in the cluster."""
 
@@ -129,7 +129,7 @@ def open_runners() -> list[str]:
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it: server values hidden, the runner replaced by its profile."""
+    """Return a stored campaign as callers may see it: server values are hidden, and the profile replaces the runner."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
@@ -167,7 +167,7 @@ class DetachedLaunches:
         return status.state.value, None if status.error is None else str(status.error)
 
     def stop(self, name: str) -> None:
-        """Make the launch end soon. Raises CheckFailed if there is none."""
+        """Make the launch end soon. Raises CheckFailed if there is no launch."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -259,7 +259,7 @@ class Campaigns:
     def best(
         self, topology: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
     ) -> Any:
-        """Return the facts of a registry entry or, if `kind` is given, one of its files, after verifying the entry."""
+        """Verify a registry entry; return its metadata or, if `kind` is given, the entry's file of this kind."""
         question = (self.home, self.network(topology, caller), collective, size_bytes, alias, kind)
         return self._networks.planning.call(caller.name, registered, *question)
 

@@ -1,4 +1,4 @@
-"""Computes responses that take long, in separate processes: pictures and registered versions."""
+"""Computes slow responses in separate processes: pictures and registered versions."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from chorale.tuner.trials.records import SizeClass
 MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` for larger ones"
 MAX_STEP_ENTRIES = 60_000
-"""Maximum number of loads in all steps together. If there are more, the page draws only the complete collective."""
+"""Maximum number of loads in all steps together. With more loads, the page draws only the complete collective."""
 
 
 def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
@@ -119,7 +119,7 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
 def registered(
     home: Home, topology: Topology, collective: str, size_bytes: int, alias: str, kind: str | None
 ) -> dict[str, Any] | bytes:
-    """Return the facts of the registered version, or its verified file if `kind` is "schedule" or "program".
+    """Return the registered version's metadata, or its verified file if `kind` is "schedule" or "program".
 
     Raises CheckFailed if nothing is registered, if the verification fails, or if a file is requested but the library's
     own algorithm is registered.

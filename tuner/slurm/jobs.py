@@ -30,7 +30,7 @@ from chorale.tuner.files.home import rendered, write_file
 from chorale.tuner.files.yaml_text import load_yaml
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
-"""Environment variable with the path of the profile for commands that are given none."""
+"""Environment variable with the path of the profile for commands without the option for a profile."""
 
 
 def slurm_time(value: Any) -> str:
@@ -275,7 +275,7 @@ class JobShape:
 def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -> JobShape:
     """Return the resources of a job in which `config` measures on `topology`; the profile's numbers take precedence.
 
-    Raises InvalidInput if the profile's nodes have no room for the ranks.
+    Raises InvalidInput if the profile's nodes are too few for the ranks.
     """
     shape = _needed(config, topology)
     nodes = profile.nodes or shape.nodes

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from chorale.synth.lazy_modules import special
 
 Decision = Literal["program", "library", "undecided"]
-"""`program`: a program is better than every baseline. `library`: none is better by more than the tolerance.
+"""`program`: a program is better than every baseline. `library`: no program is better by more than the tolerance.
 `undecided`: neither is proven.
 """
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
@@ -45,7 +45,7 @@ class SizeVerdict:
     """The conclusion of a comparison of programs at one size.
 
     decision:     "program" and "library" hold with `confidence`; "undecided" means that more data are needed
-    name:         the program to run, proven to be faster than every baseline; None if there is none
+    name:         the program to run, proven to be faster than every baseline; None without such a program
     baseline:     the fastest baseline
     leader:       the fastest program, proven or not; `speedup_low` and `speedup_high` bound its speed-up over the
                   baseline, with `confidence`
@@ -77,7 +77,7 @@ class SizeVerdict:
 
     @property
     def has_interval(self) -> bool:
-        """Return whether there are enough launches for an interval: at least two."""
+        """Return whether there are enough launches (at least two) for an interval."""
         return self.launches > 1
 
 
@@ -243,7 +243,7 @@ class SizeContest:
         self._is_over = True
 
     def verdict(self) -> SizeVerdict | None:
-        """Return the conclusion from the launches so far, or None if there are none."""
+        """Return the conclusion from the launches so far, or None without any launch."""
         if self._table.count == 0 or not len(self._contenders):
             return None
         return self._stated(self._leader())
@@ -398,7 +398,7 @@ class Controls:
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
-        """Add baseline times that were measured together with a trial, and the number of `trials` before that."""
+        """Add baseline times that were measured together with a trial. trials: number of trials before this trial"""
         differences = [
             _middle(new) - _middle(old)
             for name, sizes in measured.items()
@@ -428,7 +428,7 @@ class Controls:
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
     """Return the indices of `gains` (logarithms of speed-ups at one size, nan if missing) that may be the best.
 
-    The best come first. A point is left out if it is further behind than noise can explain.
+    The indices are sorted, best gain first. A point is left out if noise cannot explain its distance from the best.
 
     deviation: standard deviation of the logarithm of a time; a gain is the logarithm of a ratio of two times
     most:      maximum number of indices to return; least: minimum number, if there are that many

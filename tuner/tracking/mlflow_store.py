@@ -136,7 +136,7 @@ class MlflowStore:
     """Accesses MLflow's tracking store and model registry at `uri`.
 
     Files are stored in the folder `artifacts` if `uri` is a database; a server has its own file store. Every method
-    raises Unavailable if the store does not answer or refuses the request. The attribute `uri` is safe to display. If
+    raises Unavailable if the store does not reply or refuses the request. The attribute `uri` is safe to display. If
     the address was stored without its password, the password is taken from MLFLOW_TRACKING_URI.
 
     Create only one store per process, because MLflow's address is global. Use it in one thread at a time.
@@ -166,7 +166,7 @@ class MlflowStore:
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
         """Return the runs whose tag `tag` has the given value: value of their tag `key` -> run.
 
-        If several runs have the same key, a request was repeated because its answer was lost. One of these runs is
+        If several runs have the same key, a request was repeated because its response was lost. One of these runs is
         kept, a finished one if possible, and the others are deleted.
         """
         runs: dict[str, RunState] = {}
@@ -296,7 +296,7 @@ class MlflowStore:
     def _of_model(self, name: str, ask: Callable[[], Answer]) -> Answer | None:
         """Return the result of `ask`, a request about the model `name`, or None if the model or alias does not exist.
         A direct request is faster than a search. But a server with authentication refuses requests about a model that
-        does not exist, so after a refusal the model is searched for.
+        does not exist, so after a refusal this method searches for the model.
         """
         try:
             return ask()

@@ -1,4 +1,4 @@
-"""Registers and loads the best program for each network, collective and size class; verifies it both times.
+"""Registers and loads the best program for each network, collective and size class. Both operations verify the program.
 
 A registered model is named MODEL.COLLECTIVE.CLASS.TOPOLOGY.ID and has the full topology id as a tag. Each version has
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats a
@@ -169,7 +169,7 @@ def apply_verdict(
 ) -> PromotionVerdict:
     """Point `alias` to `version` if the verdict allows it. Tag the version with the final verdict; return the verdict.
 
-    If the alias has meanwhile moved to another version, with which `version` was not compared, it stays there.
+    If the alias has meanwhile moved to another version, with which `version` was not compared, the alias stays there.
     """
     holder = mlflow.aliased(version.name, alias)
     if holder is not None and holder.version == version.version:
@@ -188,7 +188,7 @@ def apply_verdict(
 
 
 def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion, ModelVersion]:
-    """Move `alias` back to the version that had it before. Return (version that loses it, version that gets it).
+    """Move `alias` back to the version that had it before. Return (version that loses the alias, version that gets it).
 
     The version that lost the alias is tagged, so that no campaign promotes it again. Raises CheckFailed if no version
     had the alias before.
@@ -400,7 +400,7 @@ class RegistryEntry:
     """Says what the registry recommends at a size: a program, or one of the library's algorithms.
 
     measured:   the measurements at the nearest size
-    library:    name of the library's algorithm if that is the one to run
+    library:    name of the library's algorithm to run, if any
     registered: the program; None if a library algorithm is to be run
     """
 
@@ -431,7 +431,7 @@ def load_best(
 ) -> RegistryEntry:
     """Return the entry for the size class of `size_bytes`, or else for the nearest class that has one.
 
-    Raises CheckFailed if there is none for this network and collective, or if its verification fails.
+    Raises CheckFailed if this network and collective have no entry, or if its verification fails.
     """
     version, size_class = find_champion(mlflow, topology, collective, size_bytes, alias)
     files = mlflow.download(version)

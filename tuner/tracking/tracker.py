@@ -69,7 +69,7 @@ class Tracker:
 
     No decision of the launch depends on MLflow. After an error the tracker pauses, and the pause doubles as long as
     MLflow stays unreachable. The next trial that finishes after the pause, or `finish`, uploads everything that is
-    missing. The tracker asks MLflow which trials it has, so neither a lost answer nor a crash creates a run twice.
+    missing. The tracker asks MLflow which trials it has, so neither a lost response nor a crash creates a run twice.
 
     objects: class names of objects that replace the campaign's sampler or pruner; they become tags of the parent run
     """

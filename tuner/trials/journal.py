@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from chorale.tuner.config.campaign import Campaign
 
 Write = Callable[[int, bytes | memoryview], int]
-"""Writes bytes to a file descriptor and returns how many it wrote, like `os.write`. Tests inject faults here."""
+"""Writes bytes to a file descriptor and returns their number, like `os.write`. Tests inject faults here."""
 
 RECOVERY_S = 6.0
 """Seconds for which a failed write is retried before the launch ends, because a full disk may recover."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG)
-"""Error numbers of disks and file servers that may accept data again soon."""
+"""Error numbers after which disks and file servers may soon accept data again."""
 
 _log = logging.getLogger("chorale.store")
 _CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
@@ -58,7 +58,7 @@ class JournalLost(Unavailable):
 
 
 class Journal:
-    """Appends lines to a file; each is on disk (fsync) when `append` returns. Threads may share it.
+    """Appends lines to a file; a line is on disk (fsync) when `append` returns. Threads may share it.
 
     A line is written completely or not at all. After a failed write the file is truncated to its previous length, and
     opening the file drops an incomplete last line, which a crash may have left. There is only one writer, because the
@@ -259,7 +259,7 @@ def launch_folders(home: Home, name: str) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class WriterChange:
-    """Marks where the process `writer` reopened the launch. It wrote the lines after this one."""
+    """Marks where the process `writer` reopened the launch. This process wrote the lines after this one."""
 
     writer: str
     state: Literal["writer"] = "writer"

@@ -41,7 +41,7 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point in the search space: a method and its parameters. The method or the runtime chooses those that are None.
+    """A point in the search space: a method and its parameters. The method or the runtime chooses a value for None.
 
     depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
@@ -110,7 +110,7 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """The times of a candidate and of each baseline at one size, in seconds; one for each repetition.
+    """The times of a candidate and of each baseline at one size, in seconds: a time for each repetition.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
     size's weight in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
@@ -152,7 +152,7 @@ def mean_speedup(sizes: Sequence[SizeResult]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """The fields that all trials share. `number` is the trial's place in the order of the search's suggestions."""
+    """The fields that all trials share. `number` is the trial's position in the order of the search's suggestions."""
 
     trial_id: str
     number: int
@@ -380,7 +380,7 @@ class TableEntry:
 
     @property
     def speedup(self) -> float:
-        """Return the speed-up over the fastest baseline in the same run; 1 if that baseline is the one to run."""
+        """Return the speed-up over the fastest baseline in the same run; 1 if this baseline is to be run."""
         if self.trial is None:
             return 1.0
         return self.result.speedup if self.verdict is None else self.verdict.speedup
@@ -402,7 +402,7 @@ def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = F
     """Return the entry for each size, in the order of the sizes; empty if there are no trials.
 
     together: use a single trial, the best by geometric mean, at every size where it beats the baselines
-    always:   use programs even where a baseline is faster
+    always:   use programs even at sizes at which a baseline is faster
     """
     if not ranked:
         return []

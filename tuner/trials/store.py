@@ -146,7 +146,7 @@ def read_launch(folder: Path) -> journals.Launch:
 
 
 def require_whole(content: journals.JournalContent, folder: Path) -> journals.Launch:
-    """Return the launch in the journal of `folder`. If a line is damaged, raises InvalidInput that names the first."""
+    """Return the launch in the journal of `folder`. Raises InvalidInput with the first damaged line, if any."""
     if content.damaged or content.launch is None:
         damage = f"line {content.damaged[0].number}" if content.damaged else "line 1"
         reason = f" ({content.damaged[0].reason})" if content.damaged else ""

@@ -2,8 +2,8 @@
 
 Tables are compared on the live fabric before they are published, and afterwards by the times that jobs report.
 
-What jobs run depends only on the published file. Before replacing that file, the watch records what it is about to
-publish, so that a watch that is killed at any moment can continue without publishing anything twice.
+What jobs run depends only on the published file. Before `chorale watch` replaces this file, it records what it is about
+to publish, so that it can be killed at any moment and, when restarted, publishes nothing twice.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Canary:
     clock: Callable[[], float] = time.monotonic
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
-        """Compare the programs of both tables by alternating repetitions. The report is empty if no programs differ.
+        """Compare the programs of both tables with alternating repetitions. The report is empty if no programs differ.
 
         Sizes with the same pair of programs are measured together.
         """
@@ -211,7 +211,7 @@ class Canary:
         """Return whether the decision is certain: further ratios, up to `repeats` in total, could not change it.
 
         The candidate counts as slower if the interval of the median ratio is above 1. Once enough ratios are at most 1,
-        that can no longer happen. With six repetitions, a single such ratio is enough.
+        this can no longer happen. With six repetitions, a single such ratio is enough.
         """
         faster = sum(ratio <= 1 for ratio in ratios)
         return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
@@ -244,7 +244,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A published table. facts: why it was published, its network and its quality, as plain data"""
+    """A published table. facts: the reason for its publication, its network and its quality, as plain data"""
 
     plan: TablePlan
     time_s: float
@@ -255,7 +255,7 @@ class Publication:
 class Publisher:
     """Writes the current table to `path`, and a record of it and the previous table to `folder`. Not thread-safe.
 
-    folder: existing folder that only this watch uses
+    folder: existing folder that no other watcher uses
     """
 
     path: Path
@@ -264,7 +264,7 @@ class Publisher:
     former: Publication | None = None
 
     def resume(self) -> None:
-        """Continue from a previous watch's record if the file still contains the table that it published last."""
+        """Continue from an earlier watcher's record if the file still contains the last table in that record."""
         try:
             record: dict[str, Any] = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError):
@@ -387,7 +387,7 @@ class Renewal:
         )
 
     def roll_back(self, why: str) -> list[Event]:
-        """Publish the previous table again. After that there is no table to go back to."""
+        """Publish the previous table again. After that, no earlier table is left for another roll-back."""
         former, present = self.publisher.former, self.present
         if former is None or present is None:
             return [self._event("undelivered", why="there is no previous table to go back to")]

@@ -1,4 +1,4 @@
-"""Plan tuning tables for what remains of a network: verified programs, and how far they are from the bound."""
+"""Plan tuning tables for the remaining part of a network: verified programs, and their gaps to the bound."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: how far the program is from the bound of the network for which it was planned"""
+    """A checked program. certificate: the program's gap to the bound of the network for which it was planned"""
 
     entry: TableProgram
     program: Program
@@ -67,7 +67,7 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""(collective, size in bytes) -> program to run; each applies up to half-way to the neighbouring sizes."""
+"""(collective, size in bytes) -> program to run, which applies up to half-way to the neighbouring sizes."""
 
 
 class Planner:

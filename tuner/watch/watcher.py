@@ -1,8 +1,8 @@
 """Runs the main loop of `chorale watch`, which detects changes in a fabric and publishes new tables.
 
-A watch shows its state in `state.json`, a file in the format `chorale-watch/1` that is replaced every second. It
-contains the links with their states and rates, the current table, and past events. While a file `hold` exists next to
-it, no table is published. A file `roll-back` makes the watch publish the previous table; then the watch removes it.
+`chorale watch` replaces the file `state.json` (format `chorale-watch/1`) every second. The file contains the links with
+their states and rates, the current table, and past events. While a file `hold` exists in the same folder, no table is
+published. If a file `roll-back` appears, the command publishes the previous table, then removes the file.
 """
 
 import json
@@ -41,11 +41,11 @@ _SETTLE_S = 0.6
 _WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
 """Seconds to wait for links' reports; between evaluations of jobs' reports, writes of the state, and warnings."""
 _PATIENCE_S = 10.0
-"""Seconds to wait for the previous watch to exit: a killed process may take a moment to end."""
+"""Seconds to wait until the previous watcher exits, because a killed process may take a moment to end."""
 
 
 class WatchRecords:
-    """Reads and writes the files of a watch in its folder, which must exist. Not thread-safe."""
+    """Reads and writes a watcher's files in its folder, which must exist. Not thread-safe."""
 
     def __init__(self, folder: Path, name: str, unix_s: Callable[[], float] = time.time) -> None:
         self._folder, self._name, self._unix_s = folder, name, unix_s
@@ -54,7 +54,7 @@ class WatchRecords:
         self._carried_bits_per_s: dict[Link, float] = {}
 
     def resume(self) -> None:
-        """Load a previous watch's events. A file that is missing, damaged or in another format is ignored."""
+        """Load the events of the previous watcher. A file that is missing, damaged or in another format is ignored."""
         try:
             document = json.loads((self._folder / STATE).read_bytes())
             self._events.extend(document["events"] if document["format"] == FORMAT else ())
@@ -124,7 +124,7 @@ class Watch:
 
     source:   source of reports about the links
     renewal:  plans and publishes the tables
-    records:  the watch's files: its state for others, and what it needs after a restart
+    records:  the watcher's files: its state for other programs, and what it needs after a restart
     reroute:  reroutes packets around dead links and lost ranks; None if the fabric does this itself
     plans_failures: whether tables for single failures are planned in advance
     waits:    whether to continue with a warning while the source has no reports
@@ -240,7 +240,7 @@ class Watch:
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
     def _begin(self, now_s: float) -> None:
-        """Start the most urgent work of each kind that is not already running."""
+        """For each kind of work that is not already running, start the most urgent task."""
         renewal = self.renewal
         if "renew" not in self._under_way and self._pending is not None:
             (state, since_s), self._pending = self._pending, None
@@ -325,12 +325,12 @@ def read_watch_config(path: Path) -> WatchConfig:
 
 
 def watch_folder(home: Home, name: str) -> Path:
-    """Return the folder of the watch `name`: its state, and the files that it needs after a restart."""
+    """Return the folder of the watcher `name`, with its state and the files that it needs after a restart."""
     return home.root / "watch" / name
 
 
 def open_watch(config: WatchConfig, waits: bool = True) -> Watch:
-    """Open the watch that `config` describes; `waits` as in Watch. Raises Unavailable if its fabric is not up."""
+    """Create the watcher that `config` describes; `waits` as in Watch. Raises Unavailable if its fabric is not up."""
     topology = load_topology(config.topology)
     fabric = None if config.links is not None else find_fabric(topology.id, config.fabric)
     if fabric is None and config.links is None:

@@ -40,7 +40,7 @@ ROUTERS = (
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Threads for requests, and threads for planning jobs, most of which wait for a free process."""
 PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
-"""Processes in which requests are planned before they are answered, and each call's limits of time and memory."""
+"""Processes in which requests are planned before they are answered, and the limits for each call's time and memory."""
 
 
 @asynccontextmanager

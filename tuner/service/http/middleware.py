@@ -60,7 +60,7 @@ class _Refused(Exception):  # noqa: N818  # not an error in this program
 class RequestLimits:
     """Refuses requests before they are routed.
 
-    Refused are bodies that are too large (413), too slow (408), not JSON (415) or sent without a token (401), and
+    It refuses bodies that are too large (413), too slow (408), not JSON (415) or sent without a token (401), and
     requests from other origins that would change something (403). On loopback, requests for other hosts are refused
     (421): this prevents DNS rebinding, in which a foreign web page makes its own host name resolve to this machine.
 
@@ -232,7 +232,7 @@ class Metrics(CollectorRegistry):
 
 
 class AccessLog:
-    """Adds security headers and records every request, including refused ones, as the outermost middleware."""
+    """The outermost middleware: adds security headers and records every request, including refused requests."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
         self._app, self._audit, self._metrics = app, audit, metrics

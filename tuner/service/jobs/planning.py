@@ -1,4 +1,4 @@
-"""Runs work that a request must wait for, in separate processes with limits, which tokens share fairly."""
+"""Uses separate processes with limits for work for which a request must wait. Tokens share the processes fairly."""
 
 import os
 import threading
@@ -40,7 +40,7 @@ class Planning:
 class PlanningProcesses(Planning):
     """Calls functions in at most `processes` processes, each of which handles one call at a time. Thread-safe.
 
-    seconds, memory_bytes: limits for a call. If it exceeds one, its process is killed and the call raises InvalidInput.
+    seconds, memory_bytes: limits for a call. If a call exceeds one, its process is killed and InvalidInput is raised.
     Each process is a separate pool, so killing one does not affect other calls.
     """
 
@@ -61,7 +61,7 @@ class PlanningProcesses(Planning):
         """Wait for a free process and reserve it during the block. Raises TooManyRequests if too many calls wait.
 
         A free process goes to the owner whose previous call began longest ago. Each owner has only one running call at
-        a time, so other owners do not have to wait for all its calls.
+        a time, so other owners need not wait for all calls of one owner.
         """
 
         def is_next() -> bool:

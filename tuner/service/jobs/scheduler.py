@@ -38,9 +38,9 @@ class JobScheduler:
     own thread starts and finishes tasks.
 
     The next job belongs to the owner with the fewest running jobs; in a tie, to the owner whose most recent job
-    started longest ago. Of an owner's jobs, the one with the highest priority is next, then the oldest. Jobs with
-    the same key share one computation. Jobs that were queued or running when the service stopped are queued again
-    when it starts, and planned again when it is their turn.
+    started longest ago. Among an owner's jobs, the one with the highest priority is next, or the oldest if several have
+    this priority. Jobs with the same key share one computation. Jobs that were queued or running when the service
+    stopped are queued again when it starts, and planned again when it is their turn.
 
     limit_s: a computation that takes longer than this is stopped, and its jobs fail
     """
