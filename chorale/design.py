@@ -103,7 +103,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
     """Return an instance of the dataclass `kind` with the fields `options`.
 
-    Raises InvalidInput(rule, …) for names that are no fields, and InvalidInput for values of other types.
+    Raises InvalidInput(rule, …) for names that are not fields, and InvalidInput for values of wrong types.
     """
     hints = get_type_hints(kind)
     if unknown := sorted(set(options) - set(hints)):
@@ -543,11 +543,11 @@ def find(
 
     Args:
         nodes: Number of nodes, up to 16,384.
-        degree: Number of outgoing links of each node, and of incoming links.
+        degree: Number of outgoing links of each node, which is also its number of incoming links.
         bidirectional: Whether every link must have its reverse.
-        bases: Small networks from which larger ones are built: `all`, or `paper` for only those in the paper.
+        bases: Which small networks to build larger networks from: `all`, or `paper` for only those in the paper.
         search: Number of seeds for the search for Cayley digraphs; 0: no search.
-        collective: Criterion: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
+        collective: How to rank: by allreduce (steps and bandwidth time), alltoall (rate; only the best few), or both.
         executor: Executor for the computation; by default it runs in this process.
 
     Raises:
@@ -566,7 +566,7 @@ def find(
 
 
 class NetworkFrontier(list[Mapping[str, Any]]):
-    """Networks as rows of `chorale find --json`, each with `spec`, `method`, `steps` and `bandwidth_factor`."""
+    """Rows of `chorale find --json`, one per network, with `spec`, `method`, `steps` and `bandwidth_factor`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__(document["frontier"])

@@ -40,7 +40,7 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal contains what each rank keeps. If
+        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal contains the amounts that stay. If
             no rank sends anything, the plan takes no time and has no schedule.
 
     Raises:
@@ -98,11 +98,11 @@ class AllToAllPlan:
     def pieces(self) -> Pieces:
         """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
-        Element i of each describes a transfer: `amount` goes from `source` to `sender` in the same box, over its NIC to
-        the NIC of `receiver`, and from there to `target`. If source and target are in one box, there are four cases.
-        Sender and receiver are both -1 (sent directly); both the rank that relays; source and target themselves (sent
-        over their NICs); or the corresponding ranks of another box (relayed there, over the NICs of all four). The
-        transfers of a pair are consecutive parts of its amount, in order.
+        Element i of each array describes a transfer: `amount` goes from `source` to `sender` in the same box, from the
+        sender's NIC to the receiver's, and on to `target`. If source and target are in one box, sender and receiver
+        can be both -1 (data are sent directly), both the rank that relays the data, source and target (data use their
+        NICs), or the corresponding ranks of another box (which relay; data use the NICs of all four). The transfers
+        from a source to a target are consecutive parts of the pair's amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"
@@ -119,7 +119,7 @@ class AllToAllPlan:
 
     @in_words_of_arguments
     def with_traffic(self, traffic: Traffic) -> AllToAllPlan:
-        """Return a plan that splits other traffic over routes in this plan's proportions, with a new lower bound."""
+        """Return a plan for other traffic, with the same routes in the same proportions, and with a new lower bound."""
         matrix = traffic_matrix("traffic", traffic)
         require_ranks(matrix, self.plan.topology.compute_count, self.plan.topology.spec)
         return AllToAllPlan(along(self.plan, matrix))
@@ -182,8 +182,8 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 class Replanner:
     """Reuses a plan until a new one saves more time than its computation costs. Call it with each batch's traffic.
 
-    Traffic is in bytes. A new plan is computed if the bound shows that it could save more than it costs, and used if it
-    does. Thread-safe.
+    Traffic is in bytes. A new plan is computed if the bound shows that the time saved could exceed the cost, and
+    used if this is the case. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))
@@ -192,7 +192,7 @@ class Replanner:
     """
 
     def __init__(self, network: Network, cost_s: float, batches: int = 1) -> None:
-        """Set the cost of a new plan, in seconds, and the number of batches that are likely to use it.
+        """Set the cost in seconds of computing a plan, and the number of batches that are likely to use the same plan.
 
         Raises InvalidInput for a network without bandwidths, because times in seconds are then unknown.
         """

@@ -1,6 +1,6 @@
 """Defines collective operations: where each shard starts and must end, and whether contributions are added.
 
-A custom collective consists of rules. Each says which input chunks are added up in one output chunk. The input and
+A custom collective consists of rules. Each rule says which input chunks are added up in one output chunk. The input and
 output of each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
 """
 

@@ -86,7 +86,7 @@ def parse_rational(value: object, what: str) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number in `text`, or a text that says why it is no number. Cached, because files repeat numbers."""
+    """Return the number in `text`, or a text that says why it is not a number. Cached, because files repeat numbers."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL

@@ -62,7 +62,7 @@ def train_iteration(
     """Predict the times of one iteration for a model with `layers` in forward order. All ranks behave identically.
 
     Computation and communication are two streams. The communication stream executes one collective at a time, in order.
-    During the backward pass, gradients are collected in a bucket. When it holds at least `bucket_bytes` (layers are
+    During the backward pass, gradients are collected in a bucket. Once the bucket reaches `bucket_bytes` (layers are
     never split), an allreduce sums its gradients while the next layers are computed. The remaining gradients are summed
     at the end. Mixture-of-experts layers do one all-to-all before and one after their computation, in both passes. An
     all-to-all waits for earlier allreduces, and computation waits for the all-to-all. O(layers).

@@ -1,7 +1,7 @@
-"""Defines the benchmarks. The facts of a case (counts, exact costs, digests) must not change between versions.
+"""Defines the benchmarks. The `facts` of a case (counts, exact costs, digests) must not change between versions.
 
-Schedules are compared with their certified bounds, the times of bounds with NetworkX's maximum flows, and complete
-commands with limits of time and memory. `chorale bench` imports this module by name.
+Compares the costs of schedules with certified bounds, the time to compute bounds with the time of NetworkX's maximum
+flows, and the time and memory of complete commands with limits. `chorale bench` imports this module by name.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def _network(spec: str) -> Topology:
 
 
 def _run_schedule(case: str) -> BenchmarkOutcome:
-    """Make the schedule of `case`, `METHOD COLLECTIVE SPEC` (with `k=K` before it: K trees per root), and time this.
+    """Synthesize the schedule of `case`: `METHOD COLLECTIVE SPEC`, with `k=K` before it for K trees per root.
 
-    Its processor time includes building the network, the schedule, its verification and the bound.
+    The processor time includes building the network, synthesizing and verifying the schedule, and the bound.
     """
     words = case.split()
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
@@ -177,10 +177,10 @@ libraries it has imported."""
 class CommandCost:
     """Resources that a command used, and its output.
 
-    processor_s: user and system time, including that of its child processes
+    processor_s: user and system time of the command and its child processes
     passed_s:    wall-clock time from start to end
     peak_mb:     peak resident size in 10**6 bytes
-    libraries:   names of the large libraries that it imported
+    libraries:   names of the large libraries that the command imported
     """
 
     processor_s: float

@@ -206,8 +206,8 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
 
 
 def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts, and one row that checks the curves: they stay below theorem 9's limit, and curves
-    of larger bases are lower.
+    """Return the rows of all parts, and one row that checks that the curves stay below theorem 9's limit and that
+    larger bases have lower curves.
     """
     rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)

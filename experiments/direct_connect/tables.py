@@ -295,7 +295,7 @@ Steps = Literal["Moore", "at most one more", "more"] | int
 class _Claim:
     """The claims of table 9 about `family`, for the network `spec` of this family.
 
-    bfb:  whether BFB reaches the costs; if not, the method expand does, from a stored schedule
+    bfb:  whether BFB reaches the costs; if not, the method `expand` reaches them with a stored schedule
     note: the reason if a property of our network differs
     """
 

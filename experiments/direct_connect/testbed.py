@@ -67,9 +67,9 @@ _WITHIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A network with a method for an allreduce schedule, which is compared with others.
+    """A network and a method for its allreduce schedule, to be compared with others.
 
-    chunks: numbers of chunks per shard to try (None: the method chooses); at each size, the fastest one counts
+    chunks: numbers of chunks per shard to try (None: the method chooses); the fastest number at each size counts
     """
 
     name: str
@@ -123,7 +123,7 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 class SpeedupClaim:
     """A claim that at `size`, `better` takes the fraction `printed` less time than `worse`, averaged over `nodes`.
 
-    reasons: why the claim is not reproduced, by origin of the times (the model, or live); without one, it must be
+    reasons: why the claim is not reproduced, by origin of the times (model or live); without a reason, it must be
     """
 
     size: str
@@ -270,11 +270,10 @@ _FIGURE_14_BUSY = (
 def _line_row(
     points: Sequence[Row], line: str, x: str, y: str, printed: str, errors: tuple[float, float], near: float, far: float
 ) -> Row:
-    """Fit a line to the rows `points`, from key `x` to key `y`. Return a row with the line, its relative errors and the
-    paper's.
+    """Fit a line to `points`, from key `x` to key `y`. Return a row with our relative errors and the paper's.
 
     line: T_L or T_B, the part of the time to which the line is fitted; a T_B line passes through the origin
-    near, far: largest mean error that counts as a match, and largest that a busy machine (`_FIGURE_14_BUSY`) explains
+    near, far: largest mean error of a match, and largest mean error that a busy machine (`_FIGURE_14_BUSY`) explains
     """
     xs, ys = [float(point[x]) for point in points], [point[y] for point in points]
     slope, fixed = linear_regression(xs, ys, proportional=line == "T_B")

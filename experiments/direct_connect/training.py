@@ -48,7 +48,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Networks with `nodes` nodes that train `models`. networks: (kind, method, spec); the fastest of a kind counts"""
+    """Networks with `nodes` nodes that train `models`. networks: (kind, method, spec); the fastest per kind is used"""
 
     nodes: int
     models: tuple[str, ...]
@@ -101,7 +101,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function of rows: the fraction by which our `key` is below that of `kind`, averaged over `models`."""
+    """Return a function of rows that computes by what fraction, on average, our `key` is below that of `kind`."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

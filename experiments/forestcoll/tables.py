@@ -413,7 +413,7 @@ _SLOWER = "one core, which may be slower than theirs"
 
 
 def _conclude(rows: Sequence[Row]) -> list[Row]:
-    """Add to the rows their times relative to the first network of the same family."""
+    """Add to each row its time relative to the time on the first network of the same family."""
     first: dict[str, float] = {}
     return [
         {**row, "times_the_first": row["seconds"] / first.setdefault(row["family"], row["seconds"])} for row in rows

@@ -98,7 +98,7 @@ def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question that is answered case by case. Each case is evaluated to a part; all parts together give the rows.
+    """A question that is answered case by case. Evaluating a case gives a part; all parts together give the rows.
 
     name:     name on the command line
     source:   where the question or the published answer comes from
@@ -106,9 +106,9 @@ class Experiment:
     evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and its value is
               stored on disk, so the value must only depend on the case, the code and, if `alone`, the machine
     conclude: returns the result's rows, given the parts of all cases in order
-    alone:    whether parts measure time or start processes; they then run one at a time in the calling process
+    alone:    whether cases measure time or start processes; if so, they run one at a time in the calling process
     plot:     draws the rows to a .png, .svg or .pdf file; None if there is nothing to draw
-    quick:    cases for a quick run, each at most about ten seconds; None for all `cases`
+    quick:    cases for a quick run, each taking at most about ten seconds; None for all `cases`
     """
 
     name: str
@@ -227,7 +227,7 @@ class Quantity:
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
     """Return the row that compares our values with a published row; `holds` is false if one of our values is worse.
 
-    If a printed number is provably impossible on that network, being worse does not count; `reason` states the proof.
+    If a printed number is provably impossible on that network, our value may be worse; `reason` states the proof.
     """
     verdicts, ours, reasons = dict[str, Verdict](), dict[str, str | list[str]](), list[str]()
     for q in quantities:
@@ -332,7 +332,7 @@ def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Fit a model's latency to the bandwidth at the smallest known size, and its efficiency to the largest size's.
+    """Fit a model's latency to the bandwidth at the smallest known size, and its efficiency to that at the largest.
 
     known_gbps: algorithmic bandwidths in GB/s by vector size in bytes
     """

@@ -28,7 +28,7 @@ _MAX_COLUMNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Draws a panel per title, with a line per name, to a .png, .svg or .pdf file. Equal rows give equal bytes.
+    """Draws a panel per title, with a line per name, to a .png, .svg or .pdf file. Equal rows give identical files.
 
     points:  turns rows into points; panels, lines and points are drawn in the order of these points
     log:     which axes are logarithmic
@@ -65,7 +65,7 @@ class Chart:
 def line_points(title: str, name: str, x: str, y: str) -> Callable[[Sequence[Row]], Iterator[Point]]:
     """Return a function that turns each row into a point (row[x], row[y]); rows without a value for `y` are skipped.
 
-    title, name: templates for the names of its panel and line, such as "{nodes} nodes"
+    title, name: templates for the names of the point's panel and line, such as "{nodes} nodes"
     y:           key of a number, or of a mapping from line names to numbers, which gives a point for each line
     """
 

@@ -125,7 +125,7 @@ class PartStore:
 
 @cache
 def code_id() -> str:
-    """Return a digest of all source and data files in the package; compiled files do not count."""
+    """Return a digest of all source and data files in the package, without compiled files."""
     digest = sha256()
     packages = sorted(path for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__")
     for path in sorted(ROOT.glob("*.py")) + [path for package in packages for path in sorted(package.rglob("*"))]:
@@ -169,7 +169,7 @@ def run_experiment(
     Args:
         experiment: the experiment.
         quick: leave out the cases that take long.
-        executor: computes the parts. This process does if it is None or if the experiment must run alone.
+        executor: computes the parts. If it is None or the experiment must run alone, this process computes them.
         store: saves each part as soon as it is computed; None saves nothing.
         resume: reuse the parts that `store` has and compute only the missing parts.
         progress: called before each part.

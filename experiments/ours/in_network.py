@@ -54,7 +54,7 @@ def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Predict GB/s with NCCL's model for each algorithm with its fastest protocol; return them by algorithm name."""
+    """Return algorithm name -> GB/s with the algorithm's fastest protocol, as predicted by NCCL's model."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)
@@ -196,7 +196,7 @@ _UNITS = Fraction(1, 10_000)
 
 
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return a row for a batch of random networks: time above the bound by seed, and reasons for it."""
+    """Return a row for a batch of random networks: the time above the bound by seed, and the reasons for it."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Experiments on the quality of schedules: after link failures, after lowering to programs, and between methods."""
+"""Experiments on the quality of schedules: after link failures, after lowering to programs, and across methods."""
 
 import random
 from collections.abc import Mapping

@@ -42,7 +42,7 @@ Case = tuple[str, str, str, int]
 class RecordedTask(GridTask):
     """A tuning task with recorded times: the in-place configurations of one collective on one fabric.
 
-    sizes_bytes: sizes at which no configuration fell back to the library; all configurations were measured at them
+    sizes_bytes: sizes at which all configurations were measured and none fell back to the library
     drawn:       seed -> result of `measured_s`
     """
 
@@ -193,7 +193,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     runs = [replay_search(task, name, seed, min(count, TRIALS_FACTOR * allowed), starts) for seed in range(seeds)]
 
     def trials(measure: Callable[[Floats], Floats], goal: float) -> list[float]:
-        """Return quantiles over seeds: the number of trials until `measure(run)` is at most `goal`."""
+        """Return quantiles, over seeds, of the number of trials until `measure(run)` is at most `goal`."""
         return quantiles([trials_until(measure(run) <= goal) for run in runs])
 
     def largest(run: Floats) -> Floats:
@@ -371,7 +371,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return a row with the model's errors for a run if it is fitted to all programs, and to all except this one."""
+    """Return a row with errors for `run`: with the model fitted to all programs, and fitted to all other programs."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None

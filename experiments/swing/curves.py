@@ -89,7 +89,7 @@ class Curves:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
     def peak_share(self, algorithm: str, size_bytes: int) -> float:
-        """Return the goodput relative to the peak: half the bandwidth of 2 D ports in D dimensions (section 5)."""
+        """Return goodput / peak. The peak is half the bandwidth of 2 D ports in D dimensions (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
 
@@ -177,22 +177,22 @@ class RangeClaim:
 
 
 def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of curves: the smallest gain at sizes `first` to `last`. of: index of the curve; None: all"""
+    """Return a function that finds the smallest gain at sizes `first` to `last`. of: index of the curve; None: all"""
     return lambda curves: min(_values(curves, Curves.gain, first, last, of))
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of curves: the largest gain at sizes `first` to `last`. of: index of the curve; None: all"""
+    """Return a function that finds the largest gain at sizes `first` to `last`. of: index of the curve; None: all"""
     return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return a function of curves: the smallest ratio of `algorithm`'s time to Swing's at these sizes."""
+    """Return a function that finds the smallest ratio of `algorithm`'s time to Swing's time at these sizes."""
     return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
 def max_ratio(algorithm: str, first: int, last: int) -> Measure:
-    """Return a function of curves: the largest ratio of `algorithm`'s time to Swing's at these sizes."""
+    """Return a function that finds the largest ratio of `algorithm`'s time to Swing's time at these sizes."""
     return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
@@ -209,5 +209,5 @@ def median_gain(curves: Curves) -> float:
 
 
 def min_rise(of_curves: Callable[[Curves], float]) -> Measure:
-    """Return a function of curves: the smallest increase of `of_curves` from one curve to the next."""
+    """Return a function that finds the smallest increase of `of_curves` from one curve to the next."""
     return lambda all_curves: min(of_curves(after) - of_curves(before) for before, after in pairwise(all_curves))

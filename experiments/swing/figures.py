@@ -422,8 +422,9 @@ _REASONS = {
 
 
 def _table_2_rows(sizes: Sequence[int]) -> list[Row]:
-    """Return rows that compare our deficiencies (cost relative to an optimal algorithm) with the printed ones, from
-    which the paper omits lower-order terms: ours may be smaller.
+    """Return rows that compare our deficiencies (cost relative to an optimal algorithm) with the printed ones.
+
+    Ours may be smaller, because the paper omits lower-order terms.
     """
     spec = f"torus:{'x'.join(map(str, sizes))}"
     topology = parse_topology(spec)

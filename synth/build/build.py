@@ -116,8 +116,8 @@ class CachingBuilder:
     """Builds requests one after another and keeps the results in memory.
 
     Many candidates of a search use the same schedule, or even the same program, which is then built only once.
-    `synthesized` and `lowered` count how many schedules and programs were actually built. Above `largest_units`, the
-    least recently used schedules are dropped together with their programs.
+    `synthesized` and `lowered` count how many schedules and programs were actually built. If the cache
+    exceeds `largest_units`, the least recently used schedules are dropped together with their programs.
     """
 
     def __init__(self, largest_units: int = _LARGEST_UNITS) -> None:
@@ -127,7 +127,7 @@ class CachingBuilder:
         self.lowered = 0
 
     def build(self, request: BuildRequest) -> BuildResult | BuildFailure:
-        """Synthesize, verify, lower and check, or take the result from memory. Every error becomes a BuildFailure."""
+        """Return the cached result of `request`, or build its program. Every error becomes a BuildFailure."""
         try:
             return self._build(request)
         except Exception as error:  # one bad candidate must not end a campaign
@@ -163,5 +163,5 @@ class CachingBuilder:
 
 
 def build(request: BuildRequest) -> BuildResult | BuildFailure:
-    """Synthesize, verify, lower and check without a cache. Never raises: every error is returned as a BuildFailure."""
+    """Build the schedule and the program without a cache. Never raises: every error is returned as a BuildFailure."""
     return CachingBuilder().build(request)

@@ -52,7 +52,7 @@ class Executor(Protocol):
 
 
 class MapExecutor(ABC):
-    """Base of executors that say in `finished` how tasks run, and on which `map` keeps the order of results."""
+    """Base of executors that implement `finished`, which runs tasks; `map` returns results in task order."""
 
     def __init__(self) -> None:
         self._closed = False
@@ -82,7 +82,7 @@ class MapExecutor(ABC):
     def finished(
         self, function: Callable[[Any, Any], Result], tasks: Sequence[Any], shared: Any
     ) -> Generator[tuple[int, Result], None, None]:
-        """Yield (index, result) of each task as soon as it has finished. Closed early if the caller is interrupted."""
+        """Yield (index, result) of each task as soon as it has finished. The generator is closed early on Ctrl-C."""
 
     def close(self) -> None:
         """Close the executor: further calls to `map` fail."""

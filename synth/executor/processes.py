@@ -124,7 +124,7 @@ class WorkerProcess:
         return result
 
     def interrupt(self) -> None:
-        """Kill the process if it is busy; the method `call` that waits for it then raises WorkerLostError."""
+        """Kill the process if it is busy; the pending `call` then raises WorkerLostError."""
         if self._is_busy:
             self._process.kill()
 

@@ -33,7 +33,7 @@ MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
-    """Return the smallest number of steps in which a node can receive data from all others (Moore bound).
+    """Return the smallest number of steps in which a node can receive data from all other nodes (Moore bound).
 
     At most degree^t nodes are t hops away. In a bidirectional network (every link has a reverse link), the limit is
     degree (degree - 1)^(t - 1), because one of each intermediate node's links leads back.
@@ -125,7 +125,7 @@ class TopologyCandidate:
 
     @property
     def tie_break(self) -> tuple[int, int, str]:
-        """Sort key for candidates of equal cost: fewer expansions first, then shorter specs."""
+        """Sort key for candidates of equal cost: prefers fewer expansions, and then shorter specs."""
         return self.expansions, len(self.spec), self.spec
 
 

@@ -44,7 +44,7 @@ _WORK = 2**24
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
     """Return the groups (Z_m x|_r Z_k) x Z_l, with m k l = `order`, for all r whose order modulo m divides k.
 
-    Cyclic groups come first. Some of the groups are isomorphic, which only costs time.
+    The tuple begins with the cyclic groups. Some groups are isomorphic, which only costs time.
     """
     groups = [SemidirectProduct(order, 1, 1)]
     for m in divisors(order)[1:]:
@@ -96,9 +96,9 @@ class CayleySearch:
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
-    """Search for graphs of the size of `query`, and for smaller graphs whose line graphs have this size.
+    """Search for graphs of the size in `query`, and for smaller graphs whose line graphs have this size.
 
-    Uses seeds 0 to `seeds` - 1. Returns each size's Pareto-optimal graphs. `stage` is called at the start of a size.
+    Uses seeds 0 to `seeds` - 1. Returns each size's Pareto-optimal graphs. `stage` is called before each size.
     """
     bases: Bases = {}
     nodes = query.nodes

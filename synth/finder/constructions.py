@@ -410,7 +410,7 @@ class Constructions:
         return self._pruned[key]
 
     def _products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield Cartesian products: one of the best two factors for each way to split nodes and degree between them."""
+        """For each way to split nodes and degree between two factors, yield the product of the best factors."""
         for first_nodes in divisors(nodes)[1:-1]:
             if first_nodes > nodes // first_nodes:
                 break

@@ -284,7 +284,7 @@ def find(
         confirmed_nodes: up to this number of nodes, the cost of every result is also confirmed, by a verified schedule
             unless that would be too large.
         goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns only the
-            few best results; `both` uses all three. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
+            few best results; `both` uses all three criteria. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
         allowed: returns whether a candidate may be chosen; None allows all.
 
     Returns:
@@ -349,7 +349,7 @@ def find_all(
 ) -> dict[FinderQuery, Frontier]:
     """Return each query's Pareto frontier, sorted by steps, with the simplest candidate for each cost.
 
-    All queries must have the same degree, bases and direction. Costs from theorems or from the database are not
+    All queries must agree in degree, bases and `bidirectional`. Costs from theorems or from the database are not
     checked; all other costs are computed. No schedules are made.
     """
     enter: Stage = stage or (lambda _name: None)

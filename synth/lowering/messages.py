@@ -51,7 +51,7 @@ class Timetable:
 
 
 class Visits(NamedTuple):
-    """Says which rows (transfers) wait for which, based on their visits (accesses) to memory cells.
+    """Says which rows (transfers) wait for which other rows, based on their visits (accesses) to memory cells.
 
     For each of its chunks, a row visits one cell at the sender and one at the receiver. A run is a sequence of
     consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows of a run wait for the
@@ -236,8 +236,8 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
     """Return how many chunks each transfer should move in trees with many roots.
 
-    Chunks that travel together are forwarded when all of them have arrived, so fewer are better. However, with few
-    chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
+    Chunks that travel together are forwarded when all of them have arrived, so fewer chunks are better. However, with
+    few chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
     number that stays well below the limits, or the length of the longest transfer if no number does. O(rows *
     log(chunks of a transfer)).
     """

@@ -1,10 +1,10 @@
 """Divides a program's vector into chunks, and expresses the schedule's transfers in these chunks.
 
 Chunks can be split or merged. Small chunks pipeline better; with fewer chunks, more vector sizes can be divided evenly.
-If shards have given sizes, they are stored in index order, as is the default in MPI: the input of an alltoallv begins
+If shards differ in size, they are stored in index order, as is the default in MPI: the input of an alltoallv begins
 with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores each shard once,
 and each target stores the shards that it receives; a combine does the opposite. A program's vector size is the size of
-the longest buffer over all ranks.
+the longest buffer of any rank.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def options_for_sizes(
     """Return `options` with instance and chunk counts for which all of `sizes_bytes` can be divided into equal chunks.
 
     Runtimes silently fall back to their own algorithm for vector sizes that are not multiples of the chunk count. The
-    result has the largest possible number of instances, and then of chunks per shard. Neither exceeds the number in
-    `options` (or in the schedule).
+    result has as many instances as possible and, given these, as many chunks per shard as possible. Neither number
+    exceeds the one in `options` (or in the schedule).
 
     Args:
         schedule: The schedule.

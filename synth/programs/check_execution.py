@@ -1,7 +1,7 @@
 """Executes a program symbolically with the shortest messages that can occur and reports what goes wrong.
 
-Instead of data, each chunk holds the set of ranks that contributed to it. A kernel executes the program, which is
-converted into arrays for it. Runtimes repeat a program for successive parts of long chunks; one repetition is enough
+Instead of data, each chunk holds the set of ranks that contributed to it. A kernel executes the program, after it
+has been converted to arrays. Runtimes repeat a program for successive parts of long chunks; one repetition is enough
 for the check, as [`programs.cpp`](../kernels/cpp/programs.cpp) explains.
 """
 
@@ -381,7 +381,7 @@ class Verdict:
     """The result of checking a program.
 
     violations: the rules that the program breaks; empty if it is correct at all sizes that it allows, up to `max_bytes`
-    notices:    facts worth knowing about a correct program
+    notices:    remarks about a correct program
     max_bytes:  largest vector size in bytes at which the program cannot deadlock with the buffers of its runtime; None:
                 no limit
     """

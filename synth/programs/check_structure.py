@@ -255,7 +255,7 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: first connections that two blocks share, then others in block order."""
+    """Return the violations in a rank's blocks: first those of connections that two blocks share, then by block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):

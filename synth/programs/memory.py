@@ -333,7 +333,7 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
-    """Return `program` with idle processes for `switches`, to run it next to programs that use these switches.
+    """Return `program` with idle processes for `switches`, to run it together with programs that use these switches.
 
     Raises:
         InvalidInput: The program is not in place, uses both input and output, or already has other switches.

@@ -1,7 +1,7 @@
 """Reads and writes schedule files: Parquet for any size, JSON for small ones. Reading a file preserves the content id.
 
 The file of a symmetric schedule contains the transfers of a few ranks. The symmetries that map them to other ranks are
-derived from the topology's spec. The id covers them, so the file is rejected if its spec now has different symmetries.
+derived from the topology's spec. The id depends on them, so the file is rejected if its spec now has other symmetries.
 """
 
 from __future__ import annotations

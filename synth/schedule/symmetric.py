@@ -32,7 +32,7 @@ from chorale.synth.topology.translations import TranslatedLinks, Translations, T
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricTrees:
-    """A pipelined allgather that stores the trees of a few roots; translations map them to all other roots.
+    """A pipelined allgather, stored as the trees of a few roots; translations map these trees to all other roots.
 
     Translations are symmetries that commute. `base` has the trees of the first rank of each orbit under translations.
 
@@ -123,7 +123,7 @@ class SymmetricTrees:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricGather:
-    """A stepped allgather that stores the rows that rank 0 receives; symmetries map them to all other ranks.
+    """A stepped allgather, stored as the rows that rank 0 receives; symmetries map these rows to all other ranks.
 
     base:        rows that rank 0 receives; `route` is the id of an incoming link of rank 0
     transversal: one symmetry per rank r, `element(r)`, which maps rank 0 to r; it maps shards like ranks, and links by
@@ -285,7 +285,7 @@ class SymmetricSchedule:
 
 
 def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
-    """Return (whether there is a scatter part, whether a gather part). Raises InvalidInput without a symmetric form."""
+    """Return (whether there is a scatter part, whether a gather part). Raises InvalidInput if neither exists."""
     parts = {
         CollectiveName.ALLGATHER: (False, True),
         CollectiveName.REDUCE_SCATTER: (True, False),

@@ -52,7 +52,7 @@ class NetworkModel:
     alpha_s:        seconds between the moment when a message can start and the departure of its first byte
     link_latency_s: propagation delay of a link in seconds, in addition to the topology's latencies
     hop_s:          seconds that the node at the end of a link takes to forward a packet
-    link_gbps:      rate of a link of bandwidth 1 in Gbit/s; required if the topology's unit is "link", else ignored
+    link_gbps:      rate in Gbit/s of a link with bandwidth 1; required if the topology's unit is "link", else ignored
     efficiency:     fraction of the topology's bandwidths that is available for data
 
     Source: Swing paper, section 5 (100 ns per link, 300 ns per hop).
@@ -136,7 +136,7 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
     A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
     have left. Ranks wait for nothing else, so they may be in different steps at the same time. Traffic does not record
     which data a message contains, so a rank waits for a complete step, like implementations that post one step at a
-    time. Takes one gate per rank and step, and O(messages). Raises InvalidInput above `MAX_EVENTS`.
+    time. Uses one gate per rank and step. O(messages). Raises InvalidInput above `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, 1)
     ranks, steps, count = messages.actors, len(traffic.steps), len(messages.step)
@@ -305,7 +305,7 @@ class Congestion:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time per byte of the vector without latencies, in 1 / bandwidth_unit of the topology."""
+        """Time per byte if all latencies are 0. The unit is 1 / (bandwidth unit of the topology)."""
         if self.stream is not None:
             return self.stream
         largest = (

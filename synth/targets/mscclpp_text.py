@@ -183,7 +183,7 @@ def _operand(operand: Operand) -> Json:
 
 
 class JsonFields:
-    """Reads the fields of a JSON object from an untrusted file. Error messages say where in the file it is."""
+    """Reads the fields of a JSON object from an untrusted file. Error messages say where the object is."""
 
     __slots__ = ("_values", "_where")
 

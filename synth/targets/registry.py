@@ -138,7 +138,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root element's attributes: first the common ones, then those that say which collective it is."""
+    """Return the root element's attributes: those of all programs, then `collective`."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -178,7 +178,7 @@ class OneCclXml(XmlTarget):
     limits: TargetLimits = ONECCL_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Accept an `<algo>` element whose attribute `format` has the value for this version."""
+        """Return whether the attribute `format` has the value for this version."""
         return attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -259,7 +259,7 @@ class MscclXml(XmlTarget):
     limits: TargetLimits = MSCCL_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Accept any `<algo>` element without the attribute `format`, which only oneccl-xml has."""
+        """Return whether the attribute `format`, which only oneccl-xml has, is missing."""
         return "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -327,7 +327,7 @@ class MscclExecutorXml(XmlTarget):
     limits: TargetLimits = EXECUTOR_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Accept files that Chorale marked for this runtime, and files with features that only this runtime supports.
+        """Return whether Chorale marked the file for this runtime, or the file uses features of only this runtime.
 
         These features are the spelling `reducescatter`, validity both in place and out of place, and no size bound. A
         file that both runtimes could load is assumed to be for msccl-xml.
@@ -382,7 +382,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
 
 
 def resources_of(program: AnyProgram) -> dict[str, int]:
-    """Return how much of each resource a program uses at most on any rank, such as thread blocks."""
+    """Return the largest amount of each resource, such as thread blocks, that a program uses on any rank."""
     if isinstance(program, ExecutionPlan):
         steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     else:

@@ -146,7 +146,7 @@ def assemble_topology(
 
 
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
-    """Return whether a switch can multicast and add, and at which rate, or None if it only forwards data.
+    """Return a switch's ability to multicast or add, with its rate limit, or None if it only forwards data.
 
     attributes: attributes of the switch in a file; `reduce_types` and `reduce_operations` are lists or comma-separated
                 text

@@ -92,7 +92,7 @@ def _node(topology: Topology, name: str) -> int:
 
 
 def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
-    """Return bool[links]: whether `link` names the link. Raises InvalidInput if it names none.
+    """Return bool[links]: whether `link` names this link. Raises InvalidInput if `link` names no link.
 
     purpose: participle for the error message, for example "removed"
     """
@@ -145,7 +145,7 @@ class Failure:
         return f"without({topology.spec};{self})"
 
     def survivor(self, topology: Topology) -> Topology:
-        """Return `topology` after this failure. Raises InvalidInput if it is too small or not connected."""
+        """Return `topology` after this failure. Raises InvalidInput if the result is too small or not connected."""
         spec = self.spec(topology)
         if self.kind == "node":
             return check_topology(without(topology, self.names, (), spec))

@@ -228,7 +228,7 @@ class Provenance:
 class Topology:
     """A directed multigraph of compute nodes and switches.
 
-    Compute nodes come first, in rank order, then switches, so that a compute node's index is its rank. `spec` is the
+    Compute nodes are numbered in rank order, before the switches, so a compute node's index is its rank. `spec` is the
     text from which the network was built. `automorphisms` generate a group of known symmetries: each is an int32
     permutation of all nodes that preserves node kinds and maps links onto links of the same bandwidth and latency.
     `id` is the content id of nodes, links and unit, so different specs for the same network give the same id.
@@ -284,7 +284,7 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B, the bandwidth out of a node in links; None for switches, unequal degrees or capacities other than 1."""
+        """B: outgoing bandwidth per node, in links; None with switches, unequal degrees or capacities other than 1."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)
@@ -312,7 +312,7 @@ class Topology:
         return replace(self, links=known.expected, automorphisms=(), provenance=None)
 
     def is_guessed(self, crossing: NDArray[np.bool_] | None = None) -> bool:
-        """Return whether the rate of any link is a guess. Given `crossing` (bool per link), only these links count."""
+        """Return whether the rate of any link, or of any link marked in `crossing` (bool per link), is a guess."""
         guessed = self.provenance.guessed if self.provenance is not None else frozenset()
         if not guessed:
             return False

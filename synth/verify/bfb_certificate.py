@@ -20,7 +20,7 @@ _AGAIN = "synthesize again"
 
 
 def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, Any]) -> None:
-    """Raise CheckFailed unless no step could be shorter, because of the node and links that the certificate names.
+    """Raise CheckFailed unless the certificate's nodes and links prove that no step could be shorter.
 
     For each step t, the certificate names a node u and a set S of links into u. Let n be the number of shards at
     distance t from u that can only arrive over S, because all last hops of their shortest paths are in S. Two claims

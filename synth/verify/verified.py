@@ -27,7 +27,7 @@ class Cost:
     """The exact cost of a schedule.
 
     steps:            number of steps, or height of the trees; the latency T_L is this number times the latency of a hop
-    time_per_byte:    bandwidth time per byte, T_B / M, in 1 / bandwidth_unit of the topology
+    time_per_byte:    bandwidth time per byte, T_B / M; its unit is 1 / (bandwidth unit of the topology)
     bandwidth_factor: T_B / (M / B), with B the outgoing bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency of a route that the step uses, in seconds

@@ -141,7 +141,7 @@ class PlanClocks:
         ]
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Let a block's `thread` signal: send its clock to the channel's peer (for a port, when the proxy does so)."""
+        """Let a block's `thread` signal: send its clock (for a port, its proxy's clock) to the channel's peer."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
         news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:

@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A movement of data: everything that is read is added up, and the sum is stored in every place that is written.
+    """A movement of data: everything that is read is added up, and the sum is stored in every written stretch.
 
     reads, writes:   plain data that is read and written
     takes, packets:  packets that are read and written

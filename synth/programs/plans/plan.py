@@ -90,7 +90,7 @@ _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).i
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A range of `count` chunks from chunk `first` of a buffer. Exactly one of the other fields says which buffer.
+    """A range of `count` chunks from chunk `first` of a buffer, which exactly one of the other fields identifies.
 
     buffer: a buffer of the same rank
     remote: number of a remote buffer of the block
@@ -252,8 +252,8 @@ class ExecutionPlan:
     def puts(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
         """Return the transfers between ranks that an operation causes by writing to or reading from other ranks.
 
-        Half of a packet's bytes are flags, so its chunks count twice. A switch reads or writes each rank's chunks in
-        the group once.
+        Half of a packet's bytes are flags, so its chunks count twice. A switch reads or writes the chunks of each
+        rank in the group once.
         """
         if not operation.action.moves:
             return []
@@ -276,7 +276,7 @@ class ExecutionPlan:
     def memory_of(
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand
     ) -> list[tuple[int, Buffer]]:
-        """Return (rank, buffer) of an operand; for a switch channel, return one for each rank of the group."""
+        """Return (rank, buffer) of an operand; for a switch channel, return one pair per rank of the group."""
         body = self.ranks[rank]
         if operand.remote is not None:
             return [body.remotes[block.remotes_of(operation.kind)[operand.remote]]]
@@ -291,7 +291,7 @@ class ExecutionPlan:
     def other_end(self, rank: int, channel: int, kind: Kind = "memory") -> tuple[int, int]:
         """Return the other end of `rank`'s `channel`: (peer, number of the channel at the peer).
 
-        If the peer declares too few channels, it is assumed to have more that it does not use.
+        If the peer declares too few channels, it is assumed to have additional, unused channels.
         """
         peers = self.ranks[rank].peers_of(kind)
         peer = peers[channel]

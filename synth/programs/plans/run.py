@@ -240,7 +240,7 @@ class PlanRun:
         return None
 
     def _doer(self, number: int, step: Step, move: Move) -> int:
-        """Return which component of the clocks moves the data: the block's, or that of a port's proxy."""
+        """Return the clock component of whatever moves the data: the block, or the proxy of a port."""
         if move.port is None:
             return number
         if move.takes and move.waits:

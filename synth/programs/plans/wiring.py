@@ -75,7 +75,7 @@ def message_order(
         program: A program without faults.
         executed: Its instructions in a valid order.
         receive_of: The receive that matches each send.
-        read_late: The same for only those sends whose chunks may be read until the receive is done.
+        read_late: The receives of only those sends whose chunks may be read until the receive is done.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -156,7 +156,7 @@ class Carrier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The way in which the message from the instruction `send` to the instruction `receive` is delivered.
+    """Describes how the message from the instruction `send` to the instruction `receive` is delivered.
 
     arrives: memory at the receiver to which the message is written or, if the receiver reads, where it stores the data
     source:  memory at the sender from which the message is read

@@ -34,7 +34,7 @@ def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
 
 
 class FabricBuilder:
-    """Builds a switched network. Compute nodes come first, then switches in the order in which they were added."""
+    """Builds a switched network. The node order is: compute nodes, then switches as they are added."""
 
     def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
         self.spec = spec

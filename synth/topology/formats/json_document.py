@@ -97,7 +97,7 @@ def ability_members(
     number: Callable[[Fraction], Any] = json_number,
     names: Callable[[tuple[str, ...]], Any] = list,
 ) -> dict[str, Any]:
-    """Return the JSON members that describe a switch's abilities. Empty for compute nodes and for switches without any.
+    """Return the JSON members that describe a switch's abilities. Empty for nodes without abilities.
 
     `number` and `names` convert numbers and lists of names to the file format.
     """

@@ -27,7 +27,7 @@ Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
 class Wire(NamedTuple):
     """All NVLinks, xGMI links or chip-to-chip links from a GPU to `target`; the opposite direction is another Wire.
 
-    target: bus id of a GPU; name of an NVSwitch, empty if all NVSwitches are connected; empty for a CPU
+    target: bus id of a GPU; name of an NVSwitch, empty if the wires lead to all NVSwitches; empty for a CPU
     """
 
     kind: WireKind
@@ -119,7 +119,7 @@ class Machine:
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the paths from host switches `first` and `second` to the one where they meet, which is left out."""
+        """Return the paths from host switches `first` and `second` to the one where they meet, without that one."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         for here, there in product(range(len(up)), range(len(down))):
             if (up[here], down[there]) in self.bridges:
@@ -131,7 +131,7 @@ class Machine:
 
 
 def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
-    """Return how many GPUs share NVSwitches in the rack to which a tray with `gpus` belongs; 0 if it is no such rack.
+    """Return how many GPUs share NVSwitches in the rack of a tray with `gpus`; 0 if the tray is not in such a rack.
 
     capability: compute capability of the newest GPU, times ten
     hosts:      number of hosts that `gpus` belong to

@@ -35,7 +35,7 @@ class Rate(NamedTuple):
 
 
 def narrowest(*rates: Rate) -> Rate:
-    """Return the rate of several links in series: that of the slowest link, with the assumption behind it."""
+    """Return the rate of several links in series: that of the slowest link, with its `basis`."""
     limit = min(rates, key=lambda rate: rate.physical)
     return limit._replace(expected=min(rate.expected for rate in rates))
 
