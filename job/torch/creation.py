@@ -141,7 +141,7 @@ class _Loader:
             loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,), digests=plans, network=network)
         if not plans or settings.transport not in ("auto", "stand-in"):
             return loaded
-        texts = {}  # text of each plan -> size in bytes of the largest vector for which it gets memory
+        texts = {}  # text of each plan -> size in bytes of the largest vector for which memory is reserved
         for name in plans:
             largest = [entry.max_bytes or 2**62 for entry in table.entries if entry.program == name]
             texts[table.programs[name].text] = min(settings.plan_bytes, *largest)

@@ -157,7 +157,7 @@ class GroupPlans:
             torch.div(target, self._ranks, rounding_mode=rounding, out=target)
 
     def blocked(self) -> list[tuple[str, int, int, str]]:
-        """Return (plan's name, block, step, what it waited for) of each block that has timed out so far, without
+        """Return (plan's name, block, step, missing event) of each block that has timed out so far, without
         waiting for running kernels."""
         found = []
         for name, placed in self._placed.items():

@@ -108,7 +108,7 @@ class EngineError(Exception):
     """Raised if a call to the engine failed.
 
     status:  kind of failure
-    blocked: after a time-out, one line for each unfinished block: block, instruction, and what it waited for
+    blocked: after a time-out, one line for each unfinished block: block, instruction, and what the block waited for
     """
 
     def __init__(self, status: Status, message: str, blocked: str = "") -> None:

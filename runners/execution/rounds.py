@@ -35,7 +35,7 @@ from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.expansions import process_network
 
 _SHOWN_BLOCKS = 8
-_ANSWER_S = 1.0  # time for answers after a failure
+_ANSWER_S = 1.0  # time for replies after a failure
 _LEAD_S = 0.008  # time from the command to the start, so that it has reached every rank
 _LEAD_PER_RANK_S = 0.0002
 SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"
@@ -299,7 +299,7 @@ class LiveRunner(ABC, Generic[Group]):
         self.close()
 
     def _group_for(self, key: object, start: Callable[[], Group]) -> Group:
-        """Return the existing processes if they were started for `key`; otherwise end them and start new ones."""
+        """Return the existing processes if they were started for `key`; otherwise end them and start new processes."""
         if self._group is None or self._group_key != key:
             self._end(gracefully=True)
             self._group, self._group_key = start(), key

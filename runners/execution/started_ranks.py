@@ -90,7 +90,7 @@ class StartedRanks(SocketRanks):
         self.pids = [self.hellos[rank]["pid"] for rank in self.ranks]
         if self._folder:
             Path(self._folder, "ranks").unlink()
-            with contextlib.suppress(OSError):  # it contains ranks' files; an empty one would survive a kill
+            with contextlib.suppress(OSError):  # it may contain ranks' files. An empty folder would survive a kill
                 os.rmdir(self._folder)
 
     @property

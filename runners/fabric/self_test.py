@@ -198,7 +198,7 @@ def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:
     # Sizes for which all streams take the same time.
     sizes_bytes = {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
     times = run_exchanges(fabric, [(0.005, sizes_bytes)] * _BUSY_REPEATS, _LIMIT_S)
-    # Other processes may slow down some exchanges, so the best one counts. The first one only warms up.
+    # Other processes may slow down some exchanges, so the best exchange counts. The first exchange only warms up.
     ideal_s = needed_s(plan, sizes_bytes)
     return max(ideal_s / duration_s(spans) for spans in times[1:])
 

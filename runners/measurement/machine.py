@@ -108,9 +108,9 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
-    in_vain = path.with_suffix(".in-vain")  # its modification time is that of the last wait that timed out
-    # Only one process at a time waits for `path`. A process that has just released it queues behind that one here;
-    # otherwise it would take the lock again before the other process looks.
+    in_vain = path.with_suffix(".in-vain")  # modified when a wait times out
+    # Only one process at a time waits for `path`. A process that has just released `path` must wait here;
+    # otherwise it would lock `path` again before the process that waits for it.
     deadline_s = time.monotonic() + patience_s
     turn = acquire_lock(path.with_suffix(".next"), patience_s, refusal)
     try:

@@ -89,7 +89,7 @@ def graph_of_nccl(
     """
     topology = load_topology(spec)
     graphs, found = [] if file is None else read_graphs(read_file(file)), None
-    # Rings can be found only for one box; those in the file are shown for any number of boxes
+    # Rings can be found only for one box; rings in the file are shown for any number of boxes
     with suppress(InvalidInput) if output is None and file is not None else nullcontext():
         found = found_rings(topology)
     document = graph_document(topology, graphs, found)

@@ -98,7 +98,7 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
         try:
             if status.error is not None:
                 raise status.error
-            report: TuneReport | None = actor.call("report")  # None if it does not arrive in time
+            report: TuneReport | None = actor.call("report")  # None if the report does not arrive in time
         finally:
             if stop is not None:
                 actor.remove()

@@ -268,7 +268,7 @@ class TrialLoop:
         self._meanwhile: Callable[[], object] | None = None
 
     def run(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Run trials until no more may start, then compare the best ones side by side.
+        """Run trials until no more may start, then compare the best programs side by side.
 
         meanwhile: called once, during the first measurement, or at the end if there is none
 
@@ -402,7 +402,7 @@ class TrialLoop:
             rule = f"the {self._campaign.runner.kind} runner does not work here: {{}}"
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
         nodes = outcome.environment.get(NODES) if isinstance(outcome, base.Measurement) else None
-        if nodes is not None and self._campaign.runner.at_once == 1:  # several workers measure on nodes of their own
+        if nodes is not None and self._campaign.runner.at_once == 1:  # several workers measure on separate nodes
             before, self._nodes = self._nodes, nodes
             if before not in (None, nodes):
                 _log.warning("measured on %s, previously on %s: the baselines are measured again", nodes, before)

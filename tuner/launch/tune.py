@@ -362,7 +362,7 @@ class LaunchWork:
         """Return the trials from which the best programs are chosen.
 
         In a deterministic campaign, only programs count that provably give all ranks the same bits in every run. If
-        some finalists do, only those are returned. Raises CheckFailed if there are trials, but none has such a program.
+        some finalists have one, only these are returned. Raises CheckFailed if there are trials but no such program.
         """
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
         if not self.campaign.deterministic:

@@ -240,7 +240,7 @@ class ReplayedCampaign:
                 self._controls = contests.Controls()
             self._controls.add({LIBRARY: tuple(map(tuple, control.tolist()))}, trials)
         if thrifty and repeats is None:
-            # Repeat only at the sizes at which the first repetition is not clearly slower than the best so far
+            # Repeat only at the sizes at which the first repetition is not clearly slower than the best program so far
             count = min(self._controls.repeats, most)
             drawn = self.options.noise.draw(self.task.times_s[number][None, :], count, self.launches, self._random)[0]
             best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))

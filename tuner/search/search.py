@@ -555,7 +555,7 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
 def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
     """Return the error to show to the user for `error`, which was raised by the storage or by `part` of the search."""
     cause: BaseException | None = error
-    while cause is not None:  # whether it, or one of its causes, concerns files, databases or their drivers
+    while cause is not None:  # whether the error or one of its causes concerns files, databases or drivers
         modules = {kind.__module__ for kind in type(cause).__mro__}
         is_driver = any(module.split(".")[0] in _STORAGES or module.startswith("optuna.storages") for module in modules)
         if isinstance(cause, OSError) or is_driver or type(cause).__name__ == "StorageInternalError":

@@ -118,7 +118,7 @@ PARENT_TAG = "mlflow.parentRunId"
 MAX_TAG_CHARACTERS = 4000
 
 # An unreachable server should cost seconds, not minutes as with MLflow's defaults. MLflow must not repeat requests: if
-# the answer to a creation came too late, the run would be created twice. Callers look for the run before they retry.
+# the reply to a creation came too late, the run would be created twice. Callers look for the run before they retry.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -367,7 +367,7 @@ def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     create_database(uri)
     if (file := sqlite_file(uri)) is not None:
-        with suppress(sqlite3.OperationalError):  # it is locked: MLflow waits for it
+        with suppress(sqlite3.OperationalError):  # the database is locked: MLflow waits for it
             tables_in(file)  # raises for a damaged file, which MLflow would open again and again for 100 s
     if not uri.startswith(("http://", "https://")):
         os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
@@ -417,7 +417,7 @@ def what_is_at(uri: str) -> str:
         if tables and kind_of_tables(tables) != "MLflow":
             whose = "a study of Optuna" if kind_of_tables(tables) else "tables of another program"
             raise Unavailable(_RECORDS, f"{shown} contains {whose}", "give MLflow its own database")
-        if tables is not None and not tables:  # asking MLflow would create them
+        if tables is not None and not tables:  # a request to MLflow would create tables
             return f"a database: {shown}, in which the first campaign creates the tables"
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
         mlflow = load_mlflow()

@@ -319,7 +319,7 @@ class Publisher:
 
 @dataclass(slots=True)
 class Renewal:
-    """Replaces a fabric's tuning table with better ones. Only `plan_ahead` may be called while another method runs.
+    """Replaces a fabric's tuning table with better tables. Only `plan_ahead` may be called while another method runs.
 
     healthy: the declared fabric, without failures
     canary:  compares tables before they are published; None to skip the comparison
@@ -403,7 +403,7 @@ class Renewal:
         return plan.table.ranks == self.healthy.compute_count
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
-        """Measure both tables; return `plan` with the current programs at the sizes at which the new ones are slower.
+        """Measure both tables; return `plan` with the current programs at sizes at which the new programs are slower.
 
         Tables are compared only if both are for all ranks, because otherwise no job could run both.
         """

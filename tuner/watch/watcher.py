@@ -161,7 +161,7 @@ class Watch:
         """Watch until `is_over` returns true, and yield events. Raises Unavailable if the source of reports ends."""
         if self.plans_failures:
             self._ahead = single_losses(self.trackers)
-        # Continue from a previous watch's files if there are any, otherwise start from the beginning
+        # Continue from the previous watcher's files if there are any, otherwise start from the beginning
         self.renewal.publisher.resume()
         self._since_s = self._changed_s = self.clock()  # so the first reports determine the state to plan for
         if (present := self.renewal.present) is not None:

@@ -50,7 +50,7 @@ class PlanningProcesses(Planning):
         self._free = processes
         self._waiting: list[str] = []  # the owners of waiting calls
         self._running: set[str] = set()  # the owners of running calls
-        self._turns: Counter[str] = Counter()  # owner -> number of its last turn
+        self._turns: Counter[str] = Counter()  # owner -> number of the owner's last call
         self._changed = threading.Condition()
         self._idle: list[ProcessPoolExecutor] = []
         self._closed = False
