@@ -25,7 +25,7 @@ class PlanPrices:
 
     packets, port_packets: until the receiver sees packets that threads or a port have written
     put:                   until chunks written by threads have arrived
-    read:                  until the answer to a read or from a switch has arrived (a round trip)
+    read:                  until the data of a read, or a switch's result, have arrived (a round trip)
     signal, relaxed:       until the receiver sees a signal in memory, with and without ordering of earlier writes
     port:                  until the receiver sees a signal, or a put with signal, through a port
     launch, packet_launch: start of a call that uses signals, or packets
@@ -165,7 +165,7 @@ _End = tuple[int, int, Kind]
 
 
 class PlanFlows:
-    """Builds the flow graph of `plan` on `topology`. The caller must have checked that the two fit together.
+    """Builds the flow graph of `plan` on `topology`. The caller must have checked that `topology` can run `plan`.
 
     `prices` are the operations' latencies. Blocks are sequential: a put blocks its block until the data have left the
     rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and the

@@ -66,7 +66,7 @@ class _Edges(NamedTuple):
 
 
 class ProgramFlows:
-    """Builds the flow graph of `program` on `topology`. The caller must have checked that the two fit together.
+    """Builds the flow graph of `program` on `topology`. The caller must have checked that `topology` can run `program`.
 
     Blocks are sequential; local work takes no time. A send blocks its block until the message has left the rank, and
     it starts only when the connection's queue (of the protocol's depth) has room.

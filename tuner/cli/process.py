@@ -54,7 +54,7 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def stop_before_the_job_ends() -> float | None:
-    """Stop this process in an orderly way some seconds (`STOP_VARIABLE`) before its Slurm job ends.
+    """Stop this process cleanly some seconds (`STOP_VARIABLE`) before its Slurm job ends.
 
     Returns the seconds until this stop, at least 1, or None if there is no job or the job has no time limit.
     """

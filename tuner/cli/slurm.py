@@ -92,7 +92,7 @@ def follow_job(name: str) -> bool:
 
 
 def stop_job(name: str, address: str | None) -> bool:
-    """Cancel the latest job `name`, so that its command stops in an orderly way. Returns False if none was submitted.
+    """Cancel the latest job `name`, so that its command stops cleanly. Returns False if no job was submitted.
 
     If the job has already ended, a Ray cluster named by `address` or RAY_ADDRESS may still run the launch; then this
     also returns False. Without such a cluster, raises CheckFailed.

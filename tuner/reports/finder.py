@@ -124,7 +124,7 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Finds for each network the placement of its nodes on hosts that keeps the most existing cables.
+    """Finds, for each network, how to place its nodes on hosts so that the most existing cables are kept.
 
     present: existing cables; None if all cables are new
     most:    maximum number of cables to add; None for any number
@@ -146,7 +146,7 @@ class Wiring:
         return Wiring(query, present, moves, panel_ports)
 
     def cabling(self, spec: str) -> Cabling:
-        """Return the placement of the nodes of `spec` on hosts that keeps the most existing cables."""
+        """Return how to place the nodes of `spec` on hosts so that the most existing cables are kept."""
         if spec not in self.placed:
             hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
             lying = () if self.present is None else self.present.cables

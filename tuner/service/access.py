@@ -118,7 +118,7 @@ class ClientLimit:
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
 
     def admits(self, client: str) -> bool:
-        """Count an event of `client`. Return False if the client has exceeded the limit in this minute."""
+        """Count an event of `client`. Return whether the client is within the limit for this minute."""
         return self._limiter.hit(self._most, network_of_client(client), str(int(self._unix_s() // 60)))
 
 

@@ -239,7 +239,7 @@ def job_state(job_id: str) -> tuple[str, int]:
 
 
 def cancel(job: SubmittedJob) -> None:
-    """Cancel a job; its command stops in an orderly way."""
+    """Cancel a job; its command stops cleanly."""
     slurm_output("scancel", job.job_id)
 
 
