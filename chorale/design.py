@@ -280,7 +280,7 @@ def simulate(
 
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
-        sizes: Buffer sizes in bytes: a string, a number or a sequence of them.
+        sizes: Buffer sizes in bytes: a string, a number, or a sequence of strings or numbers.
         model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
         alpha_us: Fixed overhead per step, in microseconds.
         link_latency_us: Latency of each link, in microseconds; 0.1 unless the topology states latencies.
@@ -316,7 +316,7 @@ def run(
 
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
-        sizes: Buffer sizes in bytes: a string, a number or a sequence of them.
+        sizes: Buffer sizes in bytes: a string, a number, or a sequence of strings or numbers.
         runner: Kind of runner: local, mpi, oneccl, msccl, simulated or recorded.
         repeats: Number of measured repetitions at each size.
         dtype: Element type, such as float32.

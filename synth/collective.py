@@ -19,7 +19,7 @@ from chorale.synth.errors import InvalidInput, name_among
 Cell = tuple[int, int]
 """(rank, chunk index in one of its buffers)."""
 
-MAX_RANKS = 2048  # of a custom collective, like the next two
+MAX_RANKS = 2048  # this and the next two limits are for custom collectives
 MAX_CHUNKS = 2**20  # per buffer
 MAX_CONTRIBUTIONS = 2**20  # total over all outputs
 

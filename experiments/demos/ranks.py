@@ -100,7 +100,7 @@ def _be_rank(
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
     runpy.run_path(str(script), run_name="__main__")
-    atexit._run_exitfuncs()  # multiprocessing's processes skip these
+    atexit._run_exitfuncs()  # processes of multiprocessing skip these functions
 
 
 def _failure(ranks: Sequence[BaseProcess], until_s: float) -> str | None:

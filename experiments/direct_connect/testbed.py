@@ -106,7 +106,7 @@ def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
 def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], repeats: int) -> dict[str, LiveTimes]:
     """Measure contenders; return name -> live times with the fastest chunk count at each size.
 
-    Contenders on the same network are measured interleaved.
+    Measurements of contenders on the same network are interleaved.
     """
     by_name: dict[str, LiveTimes] = {}
     for spec in dict.fromkeys(rival.spec for rival in rivals):

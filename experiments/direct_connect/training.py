@@ -1,7 +1,7 @@
 """Times of training iterations on different networks, as in figures 8(b) and 9 of the direct-connect paper.
 
 The paper's layer times were recorded on GPUs and are not published; ours are derived from public model definitions
-(docs/guide/training.md). Ratios of communication times do not depend on them, but times of complete iterations do.
+(docs/guide/training.md). Layer times affect times of complete iterations, but not ratios of communication times.
 """
 
 from collections.abc import Callable, Mapping, Sequence

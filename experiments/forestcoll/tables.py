@@ -191,7 +191,7 @@ def _predicted_gbps(
     """
 
     def cost(collective: str) -> Congestion:
-        in_phases = method == "forest" and collective == "allreduce"  # as on the GPUs
+        in_phases = method == "forest" and collective == "allreduce"  # the measured programs ran in phases too
         verified = synthesized("forest-phases" if in_phases else method, spec, collective, k=k)
         return congestion_of(traffic_of(verified.schedule))
 

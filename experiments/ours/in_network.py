@@ -64,7 +64,7 @@ def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> di
 def _fabric_rows(spec: str) -> list[Row]:
     topology = parse_topology(spec)
     begun = time.process_time()
-    verified = synthesized(IN_NETWORK, topology, ALLREDUCE)  # by ranks alone if that is faster
+    verified = synthesized(IN_NETWORK, topology, ALLREDUCE)  # switches are not used if ranks alone are faster
     planning_s = time.process_time() - begun
     alone, bound = both_bounds(topology)
     gap = verified.cost.time_per_byte / bound - 1
@@ -211,7 +211,7 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
         if gap:
             gaps[seed] = gap
             certificate, least = verified.schedule.certificate, bound
-            if certificate.get("kind") == PAIR_PRICES:  # it proves a bound for schedules from pairs of trees
+            if certificate.get("kind") == PAIR_PRICES:  # also proves a bound for schedules from pairs of trees
                 least = max(least, check_pair_certificate(verified.schedule.topology, certificate))
             above = verified.cost.time_per_byte / least - 1
             reasons[BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED] += 1
@@ -311,7 +311,7 @@ def _rows(case: _Live) -> list[Row]:
         "in_network_s": acting.median_s,
         "alone_s": alone.median_s,
         "ratio": median(ratios),
-        "ratio_interval": [ratios[0], ratios[-1]],  # of seven ratios: contains the median with 98 % probability
+        "ratio_interval": [ratios[0], ratios[-1]],  # of seven ratios; covers the true median with 98 % probability
         "ratio_of_bounds": allowed,
         "of_bound": least_s / acting.median_s,
         "correct": bool(acting.correct and alone.correct),

@@ -118,7 +118,7 @@ def _campaign(workers: int, number: int) -> _Timed:
         "budget": {"trials": 1000}, "repeats": 1, "parallel": workers, "register": {"model": name},
     })  # fmt: skip
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
-    with tempfile.TemporaryDirectory() as folder:  # a new one, because campaigns in a home share what they have built
+    with tempfile.TemporaryDirectory() as folder:  # not shared, because campaigns in a data folder reuse programs
         home = Home(Path(folder))
         make = make_workers(campaign, topology, home.root)
         made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))
@@ -159,7 +159,7 @@ STRONG_SCALING = Experiment(
         Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
         "load=load_average:.1f | reason",
     ),
-    cases=[*_SYNTHESIS, _CAMPAIGN],  # computed with more and more workers
+    cases=[*_SYNTHESIS, _CAMPAIGN],  # each is computed with increasing worker counts
     quick=[name for name in _SYNTHESIS if name in _QUICK],
     evaluate=_answer,
     alone=True,

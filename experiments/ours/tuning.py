@@ -118,7 +118,7 @@ def _tasks() -> tuple[GridTask, ...]:
 
 def _replays(names: Sequence[str], noises: Sequence[str], seeds: int) -> list[Case]:
     """Return the cases of the replay experiment: (task name, noise, strategy, number of seeds)."""
-    has_torch = find_spec("torch") is not None  # Optuna's gp needs it
+    has_torch = find_spec("torch") is not None  # required by Optuna's gp sampler
     strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
 
@@ -167,7 +167,7 @@ WARM_START = "sizes-gp, warm"
 TUNING_STRATEGIES_STRATEGIES = ("sizes-gp", WARM_START, "tpe", "random", "grid")
 TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
-SHARE = 0.15  # of the grid
+SHARE = 0.15  # fraction of the grid that is searched
 MAX_OVER_LIBRARY = 1.03
 """Largest true time of a choice relative to the library at any size and trial. Choices depend on randomly drawn
 repetitions, and repeated launches of the same program differ by this much."""
@@ -282,7 +282,7 @@ TUNING_STRATEGIES = Experiment(
         "reason",
     ),
     cases=_searches(TASKS, TUNING_STRATEGIES_SEEDS),
-    quick=_searches(TASKS[1:], TUNING_STRATEGIES_QUICK_SEEDS),  # the first is the largest
+    quick=_searches(TASKS[1:], TUNING_STRATEGIES_QUICK_SEEDS),  # without the first task, which is the largest
     evaluate=lambda case: [_strategy_row(_task(*case[:2]), *case[2:])],
     plot=Chart(_strategy_points, "trials", "time over the best, mean over sizes", log=""),
 )
@@ -400,7 +400,7 @@ MI250_PREDICTION = Experiment(
         "program | buffer=buffer_bytes:bytes | size=size_bytes:bytes | measured us=measured_us:.1f",
         "predicted us=predicted_us:.1f | error=error:+.0% | not in the fit=unseen_error:+.0% | reason",
     ),
-    cases=[False],  # whether only runs in the fit count; a fit needs all of them
+    cases=[False],  # whether to evaluate only the runs to which the model is fitted
     quick=[True],
     evaluate=_rows,
     plot=Chart(

@@ -1,4 +1,4 @@
-"""Computes times of Swing and rival algorithms by size, and checks the Swing paper's claims about them."""
+"""Computes times of Swing and rival algorithms by size, and checks the Swing paper's claims about these times."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _starting() -> Iterator[None]:
 
 
 class ProcessPool:
-    """A pool of up to `size` worker processes, which start when there is work for them. Each has its own thread.
+    """A pool of up to `size` worker processes, which start when there is work for them, each with its own thread.
 
     A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
     therefore be pure, or at least tolerate a second call.

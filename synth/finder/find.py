@@ -362,7 +362,7 @@ def find_all(
             else:
                 rest //= factor
         groups.setdefault(rest, []).append(query)
-    # Tasks that take longest come first.
+    # Start with the tasks that take longest.
     tasks = sorted(groups.values(), key=lambda group: sum(_FIXED_COST + query.nodes for query in group), reverse=True)
     frontiers: dict[FinderQuery, Frontier] = {}
     for task, results in zip(tasks, executor.map(_frontiers, tasks, None, enter("frontiers")), strict=True):

@@ -240,7 +240,7 @@ class _PlanExecution(PlanRun):
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return `values`. Raises InvalidInput if one of them is None, that is, was never written."""
+    """Return `values`. Raises InvalidInput if a value is None, that is, was never written."""
     found = tuple(value for value in values if value is not None)
     if len(found) < len(values):
         raise _wrong("a result comes from a chunk that was never written")

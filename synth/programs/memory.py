@@ -142,7 +142,7 @@ def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str
 
 
 def shape_of(program: AnyProgram) -> BufferShape:
-    """Return the shape of the buffers of `program`, which is the same on all ranks."""
+    """Return the buffer shape of `program`, which is the same on all ranks."""
     collective = program.collective
     return BufferShape(collective.name, program.chunks, len(program.ranks), program.in_place, collective.root)
 

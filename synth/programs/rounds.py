@@ -111,7 +111,7 @@ class Round:
     """The work of one rank in one round.
 
     local:           steps to be done in order, before the messages
-    sends, receives: messages to be posted at the same time; those with the same peer stay in this order
+    sends, receives: messages to post at the same time; messages with the same peer stay in this order
     """
 
     local: tuple[LocalStep, ...]
@@ -123,7 +123,7 @@ class Round:
 class RankRounds:
     """The work of one rank: `rounds`, followed by the local steps `after`. All ranks have the same number of rounds.
 
-    A cell holds one chunk. The cells of `layout` come first, then `spare_cells` spare cells.
+    A cell holds one chunk. The cells of `layout` are followed by `spare_cells` spare cells.
     """
 
     layout: Layout

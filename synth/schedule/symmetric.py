@@ -1,4 +1,4 @@
-"""Stores schedules of symmetric networks as the transfers of a few ranks, and symmetries that map them to the rest."""
+"""Stores schedules of symmetric networks as the transfers of a few ranks, and symmetries that give all others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -66,7 +66,7 @@ class Traffic:
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches multicast or add data. They send in the same step in which they receive. O(routes)."""
+        """Whether switches multicast or add data. Such switches send in the step in which they receive. O(routes)."""
         return self.routes.end_at_switches(self.topology)
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
@@ -212,8 +212,8 @@ class DataPath:
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     """Return the paths along which the data of `rank` move (or the root's vector, if the collective has a root).
 
-    Paths that add to sums come before paths that copy. A pipelined schedule has one path per tree, the largest share
-    first. Trees that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`
+    The result lists paths that add to sums, then paths that copy. A pipelined schedule has one path per tree, sorted by
+    share. Trees that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`
     paths. In stepped schedules and in an alltoall, all transfers that copy form one path, and all that add another.
     O(rows + chunks of a shard * rows of a shard).
     """

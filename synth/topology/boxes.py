@@ -18,7 +18,7 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
 
     Without `ranks_per_box`, two ranks share a box if a path joins them that avoids all NICs and switches between boxes,
     which are recognised by their names (`NETWORK_KINDS`). If no node has such a name, links are divided into fast and
-    slow ones at the largest gap (by ratio) between two bandwidths. The slow links then count as the network between
+    slow links at the two successive bandwidths with the largest ratio. The slow links then count as the network between
     boxes. If a rank would then be alone in its box, all ranks are in one box. O(links * number of bandwidths).
     """
     ranks = topology.compute_count

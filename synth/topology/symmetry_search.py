@@ -252,7 +252,7 @@ class _Search:
             shared = starts[cells.size[starts] > 1]
             if not len(shared):
                 return _Search(source, target, links, target_links, tuple(turns), cells.order)
-            chosen = int(shared[np.argmin(cells.size[shared])])  # the first of the smallest
+            chosen = int(shared[np.argmin(cells.size[shared])])  # the first of the smallest cells
             if first is not None and not turns and cells.size[cells.cell[first]] > 1:
                 chosen = int(cells.cell[first])
             node = int(cells.members(chosen).min())

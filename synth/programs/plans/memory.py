@@ -173,7 +173,7 @@ class PlanClocks:
         return np.asarray(news)
 
     def join(self, block: int) -> None:
-        """Let all threads of `block` wait for each other, so that each knows what any of them knew."""
+        """Let all threads of `block` wait for each other, so that each thread knows what any thread knew."""
         self.clock[block, :, block] = self.time[block]
         for known in self._threads[block].values():
             np.maximum(self.clock[block], known, out=self.clock[block])

@@ -1,12 +1,12 @@
 """Defines the ExecutionPlan: a collective as one-sided operations, in the form that the MSCCL++ executor runs.
 
 Thread blocks move data over three kinds of channels. Over a memory channel, they write to the memory of other ranks in
-their box (`put`) or read it (`get`). Over a port, a proxy on the host writes for them, also to other boxes. Over a
-switch channel, a switch adds up data from the memory of all ranks or multicasts data. Blocks notify each other with
+their box (`put`) or read it (`get`). Over a port, a proxy on the host writes for blocks, also to other boxes. Over
+a switch channel, a switch adds up data from the memory of all ranks or multicasts data. Blocks notify each other with
 signals, or send packets: data with a flag for which the reader waits.
 
 The executor does not match sends with receives, and a sender never has to wait. Only `nop` makes the threads of a block
-wait for each other. After a `nop`, all threads know everything for which any of them has waited, and a signal covers
+wait for each other. After a `nop`, all threads know everything for which any thread has waited, and a signal covers
 the writes of all threads.
 """
 
@@ -305,7 +305,7 @@ MAX_BLOCK_OPERATIONS = 64
 MAX_BLOCK_CHANNELS = 16
 MAX_BLOCK_REMOTES = 16
 MAX_OPERATION_CHANNELS = 8
-MAX_OPERANDS = 10  # on either side of an operation
+MAX_OPERANDS = 10  # sources of an operation; the same limit applies to targets
 MAX_OPERATION_SEMAPHORES = 16
 MAX_BARRIERS = 16  # per rank
 OFFSET_BYTES = 2**32  # offsets in buffers have 32 bits
