@@ -484,7 +484,7 @@ class PredictedTimes(Shown, dict[int, float]):
         return [goodput_row(size, time_s) for size, time_s in self.items()]
 
     def plot(self) -> Picture:
-        """Return a drawing of the goodput by size."""
+        """Return a plot of goodput against size."""
         return Picture(lambda path: plots.plot_goodput(self.title, {"predicted": self.rows()}, path))
 
     def _texts(self) -> dict[str, str]:
@@ -508,7 +508,7 @@ class MeasuredRun(Methods, Shown, Measurement):
         return {size: size / time_s / 1e9 for size, time_s in self.times.items()}
 
     def plot(self) -> Picture:
-        """Return a drawing of the goodput by size."""
+        """Return a plot of goodput against size."""
         rows = [goodput_row(size, time_s) for size, time_s in self.times.items()]
         return Picture(lambda path: plots.plot_goodput(self._title, {"measured": rows}, path))
 

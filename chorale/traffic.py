@@ -32,7 +32,7 @@ _built = lru_cache(maxsize=16)(network_of)
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Return a plan for `traffic` that is at least as fast as a communication library, with a proven lower bound.
+    """Return a plan for `traffic` that is at least as fast as a communication library, and prove a lower bound.
 
     Thread-safe; uses no processes or files. On GPU boxes connected by rails, a call takes 0.3 ms for 64 GPUs and 40 ms
     for 1,024 GPUs. The first call is slower because it analyses the network: pass the same topology object (from
@@ -140,7 +140,7 @@ def plan_dispatch(
 ) -> DispatchPlan:
     """Plan the dispatch of tokens to experts, and the combine, which sums the results on the way back.
 
-    A token with several experts on one node is sent there once and then copied. Thread-safe; uses no processes or
+    A node with several experts of a token receives the token once and copies it. Thread-safe; uses no processes or
     files. `.time`, `.bound` and `.combine_time` are in units of amount / bandwidth; `verify(plan.schedule())` and
     `verify(plan.schedule(combine=True))` return the verified schedules.
 

@@ -33,7 +33,7 @@ CollectiveTime: TypeAlias = Callable[[int], float]
 """Returns a collective's time in seconds for a size in bytes: of the vector, or of a rank's data in an all-to-all."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes that appendix A.4 compares; it uses the best."""
+"""Bucket sizes that appendix A.4 compares. The appendix uses the best size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Benchmarks of this code."""
+"""Benchmarks of Chorale."""

@@ -113,7 +113,7 @@ _FINDINGS = (
 
 
 _CASES = [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for nodes in reversed(NODES)]
-"""Collectives and numbers of nodes; the largest all-to-alls, which take the longest, come first."""
+"""Collectives and numbers of nodes, starting with the largest all-to-alls, which take the longest."""
 
 
 def _answer(case: tuple[str, int]) -> list[Row]:

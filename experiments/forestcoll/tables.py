@@ -475,7 +475,7 @@ FIGURE_11 = Experiment(
 
 CLUSTERS, RANKS = 2, 4
 FAST, SLOW = 10, 1
-"""A rank's bandwidths to its cluster's switch and to the global one: 10 b and b."""
+"""A rank's bandwidths to its cluster's switch and to the global switch: 10 b and b."""
 _RANK_NAMES = [f"c{cluster}.{place}" for cluster in range(CLUSTERS) for place in range(RANKS)]
 
 

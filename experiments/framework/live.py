@@ -103,7 +103,7 @@ def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunReq
 class LiveTimes:
     """Shortest times of a program in microseconds, by size; `where` and `substitution` as in LiveRun.
 
-    The shortest counts because disturbances only ever add time.
+    The shortest time is used because disturbances can only add time.
     """
 
     us: tuple[float, ...]

@@ -38,7 +38,7 @@ LARGEST_GAP: Mapping[str, Fraction] = {
     "b200:1": Fraction(0), "b200:2": Fraction(0), "nvl72:1": Fraction(0), "nvl72:2": Fraction(1, 2000),
     "nvl72:16": Fraction(1, 2000), "able(fattree:4)": Fraction(0), "able(a100:2;switch=nvswitch)": Fraction(0),
 }  # fmt: skip
-"""By fabric, how much slower than the bound its schedule may be, as a fraction of the bound."""
+"""Fabric -> how far its schedule's time may be above the bound, as a fraction of the bound."""
 SLOW = ("able(h100:16;switch=rail)", "nvl72:2", "nvl72:16")
 MOST_PLANNING_S = 5.0
 MOST_BASELINE_RANKS = 256  # larger rings have millions of messages

@@ -206,7 +206,7 @@ SIDE_BY_SIDE_NETWORKS = (
     "hyperx:8x8", "genkautz:4,64", "circulant:64,5,6",
     "hxmesh:2,4x4", "a100:2", "mi250:2",
 )  # fmt: skip
-"""Grids, other direct networks, and networks with switches. All have 64 ranks, but the last two have 16 and 32."""
+"""Grids, other direct networks, and networks with switches. All have 64 ranks, except the last two (16 and 32)."""
 SIDE_BY_SIDE_SLOW = ("hxmesh:2,4x4", "mi250:2")
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "BFB": ("bfb",),

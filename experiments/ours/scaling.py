@@ -49,7 +49,7 @@ _SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
     "BFB on genkautz:4,4000": partial(_schedule, "bfb", "genkautz:4,4000"),
     f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
 }
-"""Task -> function that performs it on an executor and returns a digest of the answer."""
+"""Task -> function that performs it on an executor and returns a digest of the result."""
 _QUICK = ("BFB on genkautz:4,4000",)
 _CAMPAIGN = "a campaign on torus:4x4"
 

@@ -333,7 +333,7 @@ def mi250_program(name: str) -> Program:
 
 
 FITTED_BUFFER_BYTES = 2**20
-"""The model is fitted to runs with these buffers only; the others test its predictions about buffers."""
+"""The model is fitted to runs with this buffer size only. Other runs test its predictions for other sizes."""
 MAX_ERROR = 0.4
 LARGE_BYTES, MAX_LARGE_ERROR = 2**28, 0.25
 

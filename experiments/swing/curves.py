@@ -29,7 +29,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     RING: ("hamiltonian-ring",),
     MIRRORED: ("mirrored-recursive-doubling", "mirrored-rabenseifner"),
 }
-"""Line in a figure -> its methods. It shows the faster of the latency-optimal and bandwidth-optimal variants."""
+"""Line in a figure -> its methods. The line shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
 """Gains are relative to the best of these. The mirrored variant is the paper's own, so it is no rival (section 5.1)."""
 

@@ -27,7 +27,7 @@ MAX_DEGREE = 8
 """Largest degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Only one node per orbit is solved if these nodes and their neighbours are at most one in `_FEW` of all nodes."""
+"""Only one node per orbit is solved if these nodes and their neighbours are at most 1 / `_FEW` of all nodes."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
 

@@ -69,7 +69,7 @@ class OrderOfAdditions:
         return self.orders == 1
 
     def depth(self) -> int:
-        """Return the largest number of additions that a contribution goes through. It bounds the rounding error."""
+        """Return the largest number of additions that a contribution goes through, which bounds the rounding error."""
         depths = [0] * self.ranks
         for left, right in self.sums:
             depths.append(1 + max(depths[left], depths[right]))

@@ -46,8 +46,8 @@ MAX_CHUNKS = 2**16
 class NetworkModel:
     """Latencies and link rates, from which the time of a message on any topology is computed exactly.
 
-    A message of s bytes over h links, alone on the network, arrives after alpha + s / bandwidth of its slowest link + h
-    * (link_latency + hop) + the topology's latencies.
+    A message of s bytes over h links, alone on the network, arrives after alpha + s / (bandwidth of the slowest link)
+    + h * (link_latency + hop) + the topology's latencies.
 
     alpha_s:        seconds between the moment when a message can start and the departure of its first byte
     link_latency_s: propagation delay of a link in seconds, in addition to the topology's latencies

@@ -16,7 +16,7 @@ NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "
 def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int, ...]:
     """Return the box number of each rank. Boxes are numbered from 0 in the order of their first ranks.
 
-    Without `ranks_per_box`, two ranks share a box if a path joins them that avoids all NICs and switches between boxes,
+    Without `ranks_per_box`, two ranks share a box if they are joined by a path without NICs or switches between boxes,
     which are recognised by their names (`NETWORK_KINDS`). If no node has such a name, links are divided into fast and
     slow links at the two successive bandwidths with the largest ratio. The slow links then count as the network between
     boxes. If a rank would then be alone in its box, all ranks are in one box. O(links * number of bandwidths).

@@ -26,7 +26,7 @@ ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
 def check_topology(topology: Topology) -> Topology:
     """Return `topology` unchanged if it is valid. Otherwise raises InvalidInput.
 
-    A valid topology has at most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids of letters,
+    A valid topology has at most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids made of letters,
     digits, "_", "." and ":", and a path from every node to every other. All bandwidths must be multiples of a common
     unit above 2^-53 and smaller than 2^53 units, so that they are exact in 64 bits. Signs of bandwidths and latencies
     are checked where they are read. O(nodes + links).

@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import NVSWITCH, Assumption, Provenance, Sw
 
 WireKind = Literal["gpu", "nvswitch", "cpu"]
 Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
-"""(node that a NIC is linked to, lowest rate on the way there, named links on the way)."""
+"""(node that a NIC is linked to, lowest rate on the path, named links on the path)."""
 
 
 class Wire(NamedTuple):
