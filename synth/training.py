@@ -18,8 +18,8 @@ class Layer:
     forward_s, backward_s: computation time in seconds
     gradient_bytes: bytes of gradients for the parameters that every rank holds; gradients are summed over all ranks
                     after the layer's backward pass
-    alltoall_bytes: bytes that a rank sends to all ranks together when tokens are routed to experts. It sends the same
-                    amount when tokens come back, in both passes. 0 for layers without experts.
+    alltoall_bytes: bytes that a rank sends to all ranks together when tokens are routed to experts. The rank sends
+                    the same amount when tokens come back, in both passes. 0 for layers without experts.
     """
 
     name: str

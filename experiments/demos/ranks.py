@@ -90,7 +90,7 @@ def run_ranks(
 def _be_rank(
     script: Path, arguments: Sequence[str], namespaces: tuple[str, ...], variables: Mapping[str, str], output: Path
 ) -> None:
-    """Run the script as one rank, in this process, which is killed if its parent ends. Its output goes to `output`."""
+    """Run the script as one rank, in this process, which is killed if its parent ends. The output goes to `output`."""
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

@@ -103,8 +103,8 @@ class Experiment:
     name:     name on the command line
     source:   where the question or the published answer comes from
     cases:    the cases in order
-    evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and its value is
-              stored on disk, so the value must only depend on the case, the code and, if `alone`, the machine
+    evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and the part is
+              stored on disk, so the part must only depend on the case, the code and, if `alone`, the machine
     conclude: returns the result's rows, given the parts of all cases in order
     alone:    whether cases measure time or start processes; if so, they run one at a time in the calling process
     plot:     draws the rows to a .png, .svg or .pdf file; None if there is nothing to draw

@@ -182,7 +182,7 @@ def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, s
 
 @cache
 def _task(fabric: str, collective: str) -> RecordedTask:
-    """Return the task for a fabric and a collective. It is cached, so that all strategies use the same random draws."""
+    """Return the task for a fabric and a collective. The task is cached, so that all strategies use the same draws."""
     return RecordedTask.of(fabric, collective)
 
 

@@ -101,7 +101,7 @@ class BuildFailure:
 
 
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
-    """Return the content id of a lowered program. It does not depend on the vector sizes that will be used."""
+    """Return the content id of a lowered program. The id does not depend on the vector sizes that will be used."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
     moved |= {} if lowering.threads is None else {"threads": lowering.threads}
     moved |= {} if lowering.vector_bytes == 16 else {"vector_bytes": lowering.vector_bytes}

@@ -198,7 +198,7 @@ class BaseSources:
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
     """Return a copy of `base` with the fields in `changes`, for a network that is an expansion of `base`.
 
-    Its cost is only known exactly if `base` uses a stored schedule.
+    The copy's cost is only known exactly if `base` uses a stored schedule.
     """
     is_exact = base.exact and base.method == "expand"
     return replace(base, **{"exact": is_exact, "expansions": base.expansions + 1, **changes})

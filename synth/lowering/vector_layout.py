@@ -52,7 +52,7 @@ def min_chunks(schedule: Schedule) -> int:
 
 
 def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
-    """Return `schedule` with `chunks` chunks per shard, unchanged if `chunks` is None. Its cost does not change.
+    """Return `schedule` with `chunks` chunks per shard, unchanged if `chunks` is None. The cost does not change.
 
     Raises InvalidInput if `chunks` is not a multiple of `min_chunks`.
     """

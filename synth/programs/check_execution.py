@@ -397,7 +397,7 @@ def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[P
 
 
 def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
-    """Execute `program` under several conditions, up to the first run with a violation. Its structure must be valid.
+    """Execute `program` under several conditions, up to the first run with a violation. The structure must be valid.
 
     The larger the vector, the fewer chunks fit into a message. With a `buffer`, the program is checked with the
     shortest messages that can occur at its sizes. If it deadlocks with these, it is checked with the shortest messages

@@ -1,6 +1,6 @@
 """Defines schedules: lists of transfers, each with a step, a shard, chunks, and a route from source to destination.
 
-Transfers are stored in columns, because there can be tens of millions of them. They share one table of routes.
+Transfers are stored in columns, because there can be tens of millions of them. All transfers share one table of routes.
 Schedules can be reversed in time, concatenated, renamed and split: a reversed allgather is a reduce_scatter, and a
 reduce_scatter followed by an allgather is an allreduce. Splitting transfers into smaller pieces lets trees forward one
 piece while the next one arrives.
@@ -67,7 +67,7 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Upper limits of the columns' values. They determine the smallest integer type for each column."""
+    """Upper limits of the columns' values. These limits determine the smallest integer type for each column."""
 
     steps: int
     routes: int
@@ -326,7 +326,7 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
 def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
 
-    Both must be on the same topology. The result's chunks per shard are the least common multiple of both numbers. If
+    Both must be on the same topology. The result has the least common multiple of their chunks per shard. If
     both schedules are pipelined, so is the result, with a barrier between them.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)

@@ -275,7 +275,7 @@ class Replay:
         return [ScheduleViolation(rule, self.cells.text(begin + cell, actor if is_rank else -1, what) + where)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
-        """Update the largest latency of each step. It may be the latency of a path through several switches."""
+        """Update the largest latency of each step, which may be the latency of a path through several switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)

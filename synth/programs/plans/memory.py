@@ -180,7 +180,7 @@ class PlanClocks:
         self._threads[block].clear()
 
     def _knowledge(self, block: int, thread: int) -> Clock:
-        """Return the clock that `thread` sends with its signals. It excludes the current data movement of its block."""
+        """Return the clock that `thread` sends with its signals, without the current data movement of the block."""
         heard = self._threads[block].get(thread)
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 

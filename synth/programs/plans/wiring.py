@@ -2,17 +2,17 @@
 
 Normally the sender writes to its receiver: directly to the destination if no rank can still need the data stored there,
 otherwise to scratch memory that only this message uses. If `reads` is set, the receiver instead reads the data from the
-sender. Between boxes, a port writes the data. It sends a copy if the source may change before the port has read it.
+sender. Between boxes, a port writes the data, or a copy if the source may change before the port has read it.
 Packets always go to scratch.
 
-The sender writes without waiting for the receiver, so it must not overwrite chunks that are still needed. It is safe if
+The sender writes without waiting for the receiver, so it must not overwrite chunks that are needed. A write is safe if
 all the receiver's accesses to these chunks before its receive also happen before the send, which earlier messages on
 any path can ensure. Conversely, a receiver or a port may read chunks after the sender has continued, so each later
 write to these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
 of Events" (CACM 1978), with one clock per thread block.
 
 Blocks with too many operations are split, and a group of blocks may share the work of one. A segment is a run of
-consecutive instructions of a program block. It becomes one thread block, or a group of thread blocks. A lane consists
+consecutive instructions of a program block. Each segment becomes one thread block, or a group. A lane consists
 of all messages of a connection from one segment of the sender to one segment of the receiver. Each lane becomes a
 separate channel, because only one block may signal on a channel and only one may wait. Each member of a group executes
 all operations on its part of the chunks.

@@ -1,6 +1,6 @@
 """Reads machines from hwloc XML files (`lstopo machine.xml`), versions 1 to 3.
 
-hwloc lists GPUs and NICs below CPUs and PCI Express bridges, with the rate of each slot. It knows links between GPUs
+hwloc lists GPUs and NICs below CPUs and PCI Express bridges, with the rate of each slot. It lists links between GPUs
 only if it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth). Otherwise, these links are
 guessed from NVSwitches among the PCI devices and from GPU names.
 """
