@@ -94,10 +94,10 @@ def network_of(network: Network) -> Topology:
 
 
 def size_list(sizes: Sizes) -> tuple[int, ...]:
-    """Convert `sizes` to a tuple of sizes in bytes. Raises InvalidInput if a string is not a size."""
-    if isinstance(sizes, str):
-        return tuple(parse_sizes(sizes))
-    return (sizes,) if isinstance(sizes, int) else tuple(size for each in sizes for size in size_list(each))
+    """Convert `sizes` to a tuple of sizes in bytes. Raises InvalidInput for what is not a positive size."""
+    if isinstance(sizes, str | int):
+        return parse_sizes(str(sizes))
+    return tuple(size for each in sizes for size in size_list(each))
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:

@@ -35,7 +35,7 @@ class ChoraleError(Exception):
 
     @property
     def problem(self) -> str:
-        """What is wrong with the value, in one line."""
+        """One line that says which value is wrong and why, without the remedy."""
         is_of_user = isinstance(self, InvalidInput) and not isinstance(self.value, BaseException)
         value = _one_line(self.value, _VALUE_CHARACTERS if is_of_user else _CAUSE_CHARACTERS)
         if "{}" in self.rule:

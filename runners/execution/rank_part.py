@@ -119,7 +119,7 @@ def _difference(what: str, found: Vector, expected: Vector) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What one rank executes: its part of a program, or its call of a library's collective.
+    """The work of one rank: either its part of a program or its call to a library's collective.
 
     layout: layout of the data
     words:  encoded program for the engine or the plan executor; empty for a library's collective

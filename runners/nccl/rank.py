@@ -46,7 +46,7 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """What one rank measures: its part of a program (`rounds`), or its call of the library with `settings`.
+    """The work of one rank that is measured: its part of a program (`rounds`), or its library call with `settings`.
 
     program:   text of a program that the library executes itself
     variables: environment variables that the process needs from its start, in addition to those for `settings`

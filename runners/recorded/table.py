@@ -91,7 +91,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One launch's mean time at one size, and its number of wrong elements (None if the results were not checked)."""
+    """The mean time of one recorded launch at one size. wrong: wrong elements in its results, None if not checked."""
 
     configuration: RecordedConfiguration
     size_bytes: int

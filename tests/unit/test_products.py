@@ -123,6 +123,7 @@ def test_functions_take_schedules_in_any_form_and_show_them_in_a_line(tmp_path):
         (lambda: ch.synthesize("torus:2x2", 3), "unknown collective '3'; choose from"),
         (lambda: ch.synthesize("torus:2x2", k=0), "k must be at least 1, got 0; leave out k for"),
         (lambda: ch.simulate(ch.synthesize("ring:4")), "such as link_gbps=400"),
+        (lambda: ch.simulate(ch.synthesize("ring:4"), [1024, 0], link_gbps=1), "a size must be between 1 byte and"),
         (lambda: ch.verify("torus:2x2"), 'chorale.synthesize("torus:2x2") returns one'),
         (lambda: ch.topology(5), "give a spec such as 'torus:4x4', a topology or a NetworkX graph"),
     ],

@@ -22,7 +22,7 @@ _NDR_NIC = Fraction(50)
 
 
 def plan_switch(call: FamilyCall) -> TopologyPlan:
-    """One non-blocking switch (`switch:0`): m compute nodes, each linked to it both ways at bw GB/s.
+    """m compute nodes around one non-blocking switch (`switch:0`), each linked to it both ways at bw GB/s.
 
     m >= 2; bw is positive: a whole number, a decimal or p/q. The allgather optimum is bw m / (m - 1) GB/s, limited by
     the link into each node. Rotations of the nodes are known symmetries.

@@ -100,6 +100,7 @@ def test_peers_that_nothing_is_exchanged_with_need_no_connection(engine: Engine)
     data = array("f", [1.0, 2.0])
     address = data.buffer_info()[0]
     engine.execute(Work(number, address, address, 2))
+    assert list(data) == [1.0, 2.0]
 
 
 # Header: version, collective, root, ranks, chunks, in place, scratch, depth, blocks; then send, receive, channel,
