@@ -51,6 +51,15 @@ def build_on_node(worker: bytes, request: bytes) -> Completion[BuildResult | Bui
     return _builder(worker).build(pickle.loads(request))  # noqa: S301 (from the same campaign)
 
 
+def _dead_nodes() -> set[str]:
+    return {one["NodeID"] for one in ray.nodes() if not one["Alive"]}  # type: ignore[no-untyped-call]
+
+
+def _away_from(*nodes: str) -> dict[str, str]:
+    """Return a label selector for all other nodes."""
+    return {NODE_LABEL: f"!in({','.join(sorted(nodes))})"}
+
+
 @lru_cache(maxsize=1)
 def _builder(worker: bytes) -> CampaignWorker:
     builder: CampaignWorker = pickle.loads(worker)  # noqa: S301 (as above)
@@ -113,12 +122,15 @@ class RayWorkers:
         self._factories = make_runner, alone
         self._alone, self._grace_s = alone, grace_s
         self._worker = pickle.dumps(CampaignWorker(*self._factories))
-        self._task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(build_on_node).options(name="BuildWorker")
+        self._task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(build_on_node)
         self._builders = builders
         self._builds: deque[_Call] = deque()
         self._measurements: deque[_Call] = deque()
         self._running: dict[Any, _Call] = {}
         self._lost = False
+        self._dead_before = _dead_nodes()
+        self._dead: set[str] = set()  # nodes that died since then
+        self._looked_s = 0.0
         self._failed_starts = 0
         self._started_s = time.monotonic()
         self._measurers = [self._new_measurer() for _ in range(measurers)]
@@ -152,6 +164,7 @@ class RayWorkers:
         done = [future for future in futures if future.done()]
         if not done:
             self._require_cluster()
+            self._leave_dead_nodes()
             self._send()
             self._settle(min(timeout_s, POLL_S))
             self._send()
@@ -175,9 +188,12 @@ class RayWorkers:
 
     def _send(self) -> None:
         busy = [call.measurer for call in self._running.values()]
+        # For a while, Ray still offers dead nodes to tasks, and later tasks of the same kind wait for the same offer.
+        selector = _away_from(*self._dead) if self._dead else None
+        task = self._task.options(name="BuildWorker", label_selector=selector)
         for _ in range(min(len(self._builds), self._builders - busy.count(None))):
             call = self._builds.popleft()
-            self._run(call, self._task.remote(self._worker, call.packed))
+            self._run(call, task.remote(self._worker, call.packed))
         for measurer in [one for one in self._measurers if one.node and one not in busy]:
             if self._measurements:
                 call = self._measurements.popleft()
@@ -215,6 +231,25 @@ class RayWorkers:
             rule = f"a Ray actor needs a node with {self._needs}"
             value = f"{len(self._measurers)} actors without a node after {START_TIMEOUT_S:.0f} s"
             raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
+
+    def _leave_dead_nodes(self) -> None:
+        """Repeat calls that may be on a node that has died: its workers are silent, and Ray waits minutes for them.
+
+        It is unknown on which node a build runs, so all builds are repeated.
+        """
+        if time.monotonic() - self._looked_s < POLL_S:
+            return
+        self._looked_s = time.monotonic()
+        died = _dead_nodes() - self._dead_before - self._dead
+        self._dead |= died
+        for reference, call in list(self._running.items()) if died else ():
+            if call.measurer is None:
+                del self._running[reference]
+                ray.cancel(reference, force=True)
+                self._builds.appendleft(call)
+            elif call.measurer.node in died:
+                del self._running[reference]
+                self._died(call, Unavailable("the node {} has died", call.measurer.node, "start it again"))
 
     def _started(self, measurer: _Measurer) -> None:
         try:
@@ -275,7 +310,7 @@ class RayWorkers:
         """Start an actor on any suitable node except `away_from`. Actors that reserve nothing are spread over nodes."""
         needs = self._needs
         options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
-        selector = {**needs.labels, **({NODE_LABEL: f"!in({away_from})"} if away_from else {})}
+        selector = {**needs.labels, **(_away_from(away_from) if away_from else {})}
         if selector:
             options["label_selector"] = selector
         elif not any(needs.amounts.values()):

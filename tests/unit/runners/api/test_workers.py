@@ -30,6 +30,7 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner, InlineWorkers
+from tests.waiting import until
 
 TOPOLOGY = parse_topology("ring:4")
 LOWERING = LoweringOptions("oneccl-xml")
@@ -140,6 +141,19 @@ def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same
             assert isinstance(outcome, RunFailure), misbehaviour
             assert outcome.kind == kind, misbehaviour
             assert "\n" not in outcome.message
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_builds_on_a_silent_node_are_repeated_when_it_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(RayWorkers(FakeRunner, 1)) as workers:
+        monkeypatch.setattr(workers, "_task", ray.remote(num_cpus=0)(lambda *_: time.sleep(100)))
+        future = workers.build(build_request("ring"))
+        assert workers.wait([future], 0.1) == []
+        monkeypatch.undo()
+        monkeypatch.setattr("chorale.runners.ray.workers._dead_nodes", lambda: {"0" * 56})
+        until(lambda: workers.wait([future], 1.0), 30)
+        assert isinstance(future.result().value, BuildResult)
 
 
 @pytest.mark.ray

@@ -110,11 +110,7 @@ def test_values_of_variables_are_only_values_and_an_unknown_mode_is_refused(tmp_
         (_allreduce(), {"sizes_bytes": (2**31,)}, "it is for 0 to 2147483647 bytes, got 2147483648"),
         (_allreduce(), {"runtime": "executor"}, "got msccl-xml; lower it with --target msccl-exec"),
         (_allreduce("oneccl-xml"), {}, "got oneccl-xml; lower it with --target msccl-executor-xml or msccl-xml"),
-        (
-            _allreduce(),
-            {"runtime": "nccl"},
-            "did you mean 'rccl' or 'msccl'? choose from msccl, executor, rccl",
-        ),
+        (_allreduce(), {"runtime": "nccl"}, "did you mean 'rccl' or 'msccl'? choose from msccl, executor, rccl"),
         (_allreduce(), {"hosts": ("a", "b", "c")}, "exactly 4 GPUs, one per rank, got 3 hosts with 2"),
         (_allreduce(), {"hosts": (), "gpus_per_node": 3}, "gpus_per_node must divide the 4 ranks, got 3"),
         (replace(_allreduce(), collective=ALLTOALL), {}, "calls of alltoall are never in place"),
