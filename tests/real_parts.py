@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PARTS = {
-    "campaigns, from a file to results": ("integration/", "unit/tuner/launch/test_tuning.py", "unit/tuner/cli/test_tune"),
+    "campaigns, from file to results": ("integration/", "unit/tuner/launch/test_tuning.py", "unit/tuner/cli/test_tune"),
     "jobs of torch": ("live/job/torch/",),
     "jobs of MPI": ("live/test_mpi_", "live/job/test_mpi_"),
     "jobs of oneCCL": ("live/test_oneccl_",),
