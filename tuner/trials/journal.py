@@ -127,10 +127,18 @@ class Journal:
             self._descriptor = -1
 
     def require_ours(self) -> None:
-        """Raise JournalLost if the file was replaced, or if its end has changed since this object's last write."""
+        """Raise JournalLost if the file was replaced, or if its end has changed since this object's last write.
+
+        Raises Unavailable if the file cannot be read any more, for example because its file server is gone.
+        """
         with self._turn:
-            opened = self._require_named()
-            if opened.st_size != self._size_bytes or self._last_bytes(self._size_bytes) != self._end:
+            try:
+                opened = self._require_named()
+                is_ours = opened.st_size == self._size_bytes and self._last_bytes(self._size_bytes) == self._end
+            except OSError as error:
+                value, way_out = f"{self.path}: {error.strerror}", "make its folder reachable, then --resume"
+                raise Unavailable("the journal cannot be read: {}", value, way_out) from error
+            if not is_ours:
                 raise JournalLost(self.path, "has lines of another process")
 
     def _require_named(self) -> os.stat_result:

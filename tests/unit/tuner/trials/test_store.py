@@ -10,6 +10,7 @@ import signal
 import threading
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -145,6 +146,8 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, taken_before):
     disk.room = 100
     journal.append(b"fits now")
     assert journal.lines() == [*LINES, b"fits now"]
+    with mock.patch("os.pread", side_effect=OSError(5, "gone")), pytest.raises(Unavailable, match="cannot be read"):
+        journal.require_ours()
 
 
 def test_a_line_that_is_being_written_is_not_taken_for_one_of_somebody_else(tmp_path):
