@@ -70,13 +70,13 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_i
 MAX_MESSAGES = 2**22
 """Maximum number of messages in a simulation; each message takes about a kilobyte of memory and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""Target -> size of a connection's buffer in bytes, as in NCCL's protocol Simple; long chunks are sent in pieces."""
+"""Target -> buffer size of a connection in bytes, as in NCCL's Simple protocol. Longer chunks are sent in pieces."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 CALIBRATION_METHODS = ("bfb", "ring")
-"""A method with few steps and one with many steps: their times contain the latency (alpha) a few or many times."""
+"""Methods to measure for a calibration: one with few steps and one with many, to determine the latency (alpha)."""
 CALIBRATION_INSTANCES = (1, 4)
-"""The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
+"""Instances to measure for a calibration: the same bytes in one message or in four, to determine the overhead."""
 DEFAULT_METHOD = "bfb"
 _GAP = Fraction(1, 100)
 
@@ -87,7 +87,7 @@ def usual_buffer_bytes(program: AnyProgram) -> int | None:
 
 
 def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
-    """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links on routes)."""
+    """Return int64[links]: the number of chunks that cross each link, rounded up. O(instructions + links on routes)."""
     loads, parts = _loads(program, topology)
     return -(-loads // parts)
 
@@ -154,9 +154,9 @@ def simulate_program(
 def lowering_loss(
     verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None, **limit: int
 ) -> float:
-    """Return how much slower `program` is than its schedule (0.05: 5 %) in the flow model without latencies.
+    """Return how much slower `program` is than its schedule (0.05 means 5 %) in the flow model without latencies.
 
-    limit: `max_messages` of `simulate_program`
+    limit: `max_messages`, if given, is passed to `simulate_program`
     """
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
@@ -164,7 +164,7 @@ def lowering_loss(
 
 
 def load_calibration(path: str) -> Calibration:
-    """Return the calibration in the file at `path`, at the top level or under the key `calibration`."""
+    """Return the calibration in a JSON file, which is the whole document or the value of its key `calibration`."""
     try:
         document = json.loads(read_file(path, 2**20))
     except ValueError as error:
@@ -175,7 +175,7 @@ def load_calibration(path: str) -> Calibration:
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
-    """Return programs to measure together with `program`, by name, to separate latency, overhead and bandwidth.
+    """Return name -> program to measure together with `program`, to separate latency, overhead and bandwidth.
 
     The result is empty unless the collective is allgather, reduce_scatter or allreduce.
     """
@@ -194,15 +194,16 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 DEFAULTS: Mapping[str, str | None] = {
     "alpha_us": "0", "link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US, "link_gbps": None,
 }  # fmt: skip
-"""Default options. The latencies, from the Swing paper's section 5, do not apply to networks that state their own."""
+"""Default cost options. The latencies (Swing paper, section 5) do not apply to networks that specify latencies."""
 _LATENCIES = ("link_latency_us", "hop_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Computes what messages cost, with a network model or a measured calibration; `settings` describes it in reports.
+    """Predicts the costs of messages with either a network model or a measured calibration.
 
-    stated: names of the settings that the user gave
+    settings: description of the model or calibration for reports
+    stated:   names of the settings that the user gave
     """
 
     model: NetworkModel | None
@@ -212,7 +213,7 @@ class Pricing:
 
     @staticmethod
     def of(options: Mapping[str, object], calibration: str | None = None) -> Pricing:
-        """Return the costs given by `options` (keys of `DEFAULTS`, or None for the default), or by a calibration file.
+        """Return a `Pricing` for `options` (names as in `DEFAULTS`; None: default value) or for a calibration file.
 
         Raises InvalidInput if both are given.
         """
@@ -228,11 +229,11 @@ class Pricing:
 
     @staticmethod
     def usual(**options: object) -> Pricing:
-        """Return the costs given by `options`, with defaults for options that are not given."""
+        """Return a `Pricing` for `options`, with defaults for options that are not given."""
         return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the network model for `topology`. Raises InvalidInput if a necessary link rate is not given."""
+        """Return the network model for `topology`. Raises InvalidInput if the link rate is needed but not given."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above
@@ -240,14 +241,14 @@ class Pricing:
         return model
 
     def settings_on(self, topology: Topology) -> Mapping[str, str | None]:
-        """Return the cost settings for `topology`; default latencies become 0 if the topology states its own."""
+        """Return the cost settings for `topology`; default latencies become 0 if the topology specifies latencies."""
         if not any(topology.links.latencies_s):
             return self.settings
         own = [name for name in _LATENCIES if name in self.settings and name not in self.stated]
         return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the message overhead of `traffic` that was calibrated but is not in the network model, in seconds."""
+        """Return the calibrated message overhead of `traffic` that the network model does not include, in seconds."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def times_s(
@@ -258,7 +259,7 @@ class Pricing:
         pipeline_chunks: int | None = None,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Return the predicted seconds of `traffic` for a vector of each size."""
+        """Return the predicted time of `traffic` in seconds for each vector size."""
         network, beside_s = self.network(traffic.topology), self.unmodelled_flows_s(traffic)
         times_s = simulate(traffic, network, sizes_bytes, fidelity, pipeline_chunks=pipeline_chunks, progress=progress)
         return [beside_s + time_s for time_s in times_s]
@@ -330,7 +331,7 @@ def traffic_of_method(
 def fastest_traffic(
     spec: str, collective: str, pricing: Pricing, sizes_bytes: Sequence[int], progress: Progress | None
 ) -> list[tuple[PricedTraffic, tuple[int, ...]]]:
-    """Return pairs: traffic of a method, and the sizes at which this method is predicted to be the fastest.
+    """Return pairs of a method's traffic and the sizes at which this method is predicted to be the fastest.
 
     Schedules are verified. If the traffic of a method has a closed form, no schedule is built.
     """
@@ -366,9 +367,9 @@ class ProfiledLayer(Strict):
     """A layer of a model. Its times are given, or computed from `forward_flops` and the profile's `flops_per_s`.
 
     parameters:     number of parameters that every rank holds and whose gradients are summed
-    forward_flops:  operations for one sample
+    forward_flops:  floating-point operations of the forward pass for one sample
     forward_us, backward_us: measured microseconds for all samples on a rank
-    alltoall_bytes: bytes per sample that are sent to experts and back in each pass
+    alltoall_bytes: bytes per sample that are sent to experts, and sent back, in each pass
     """
 
     name: str
@@ -397,7 +398,7 @@ class TrainingProfile(Strict):
     """Describes one rank's work when a model is trained.
 
     samples:     number of samples in the batch on each rank
-    flops_per_s: operations per second in layers with `forward_flops`
+    flops_per_s: assumed compute rate, in operations per second, of layers with `forward_flops`
     source:      origin of the numbers
     """
 
@@ -426,7 +427,7 @@ class TrainingProfile(Strict):
         return any(layer.alltoall_bytes for layer in self._profiled())
 
     def layers(self) -> list[Layer]:
-        """Return all layers in forward order, with their seconds and bytes on one rank."""
+        """Return all layers in forward order, with the computation times and bytes of one rank."""
         layers = []
         for layer in (layer for stage in self.stages for _ in range(stage.repeat) for layer in stage.layers):
             if layer.forward_us is not None and layer.backward_us is not None:
@@ -446,7 +447,7 @@ class TrainingProfile(Strict):
 def load_profile(name: str) -> TrainingProfile:
     """Return the shipped profile `name`, or the profile in the file `name`.
 
-    Raises InvalidInput for any other file, naming the key, the value and a remedy.
+    Raises InvalidInput for an invalid file; the message names the key, the value and a fix.
     """
     if name in SHIPPED:
         return parse_profile(
@@ -473,7 +474,7 @@ class TrainingCosts:
     """Computes the times of a training iteration's collectives on one network, in seconds.
 
     unmodelled_s:  calibrated overhead of each allreduce that the network model omits; 0 without a calibration
-    alltoall_rate: rate at which every rank sends to every other, relative to a link's rate; None without all-to-all
+    alltoall_rate: rate at which every rank sends to every other, relative to a link's rate; None if not needed
     """
 
     topology: Topology
@@ -487,8 +488,7 @@ class TrainingCosts:
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
-        """Return the seconds of an all-to-all in which each rank divides `size_bytes` equally among all ranks, itself
-        included.
+        """Return the seconds of an all-to-all; each rank splits `size_bytes` equally among all ranks, including itself.
 
         Assumes optimal routes and no latencies (full paper on direct-connect topologies, appendices A.4 and A.5).
         """

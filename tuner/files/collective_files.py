@@ -55,9 +55,9 @@ def parse_collective_file(text: str) -> CustomCollective:
 
 
 def collective_file_text(collective: CustomCollective) -> str:
-    """Return a JSON file that defines `collective`; consecutive chunks with consecutive sources become one output.
+    """Return the text of a JSON file that defines `collective`, for `parse_collective_file`.
 
-    `parse_collective_file` can read it back.
+    Consecutive chunks with consecutive sources become one entry of `outputs`.
     """
     outputs = [_output(first, count) for first, count in _runs(collective.required)]
     head = {"format": FORMAT, "name": collective.name, "ranks": collective.ranks}

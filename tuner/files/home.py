@@ -41,7 +41,8 @@ class Home:
     def from_environment() -> Home:
         """Return $CHORALE_HOME, or `chorale-data` in the current folder.
 
-        Raises InvalidInput if databases do not support the path, or if another user owns the folder or may write to it.
+        Raises InvalidInput if the path contains characters that databases do not support, or if another user owns the
+        folder or may write to it.
         """
         root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
         if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
@@ -59,7 +60,7 @@ class Home:
 
     @property
     def campaigns(self) -> Path:
-        """Return the folder with one folder per campaign, each with one folder per launch."""
+        """Return the folder that contains a folder for each campaign, with a folder for each launch."""
         return self.root / "campaigns"
 
     def campaign(self, name: str) -> Path:
@@ -100,7 +101,7 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """Return the path of MLflow's database file, used unless a server or another database is named."""
+        """Return the path of the database file that MLflow uses unless MLFLOW_TRACKING_URI is set."""
         return self.root / "mlflow.db"
 
     def create(self, folder: Path) -> Path:
@@ -192,11 +193,11 @@ def require_new_folder(folder: Path, force: bool = False) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:
-    """Write `files` (path within the folder -> content) into `folder`, which is created if missing; scripts
-    (.sh, .sbatch) become executable.
+    """Write `files` (path within the folder -> content) into `folder`, which is created if missing.
 
-    Raises InvalidInput, before anything is written, if the folder is not empty (unless `force` is set: then files of
-    the same name are replaced and others stay), or if a link in it leads outside.
+    Scripts (.sh, .sbatch) become executable. With `force`, the folder may contain files: those with the same names are
+    replaced. Raises InvalidInput, before anything is written, if the folder is not empty and `force` is not set, or if
+    a link in it leads outside.
     """
     require_new_folder(folder, force)
     inside = folder.resolve()
@@ -210,7 +211,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
         try:
             missing = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
             target.parent.mkdir(parents=True, exist_ok=True)
-            for each in missing:  # folders get the permissions of the files in them
+            for each in missing:  # new folders follow the user's umask, like the files in them
                 each.chmod(0o777 & ~_mask_of(each))
             write_file(target, content)
             if target.suffix in _EXECUTABLE:

@@ -32,14 +32,14 @@ _DTYPES = {
     "bool": ("bool", 1), "complexfloat": ("complex64", 8), "complexdouble": ("complex128", 16),
     "uint16": ("uint16", 2), "uint32": ("uint32", 4), "uint64": ("uint64", 8),
 }  # fmt: skip
-"""PyTorch's name for an element type -> Chorale's name and the size in bytes; types named `float8…` have one byte."""
+"""PyTorch's name of an element type -> (Chorale's name, bytes per element). Types named `float8…` have one byte."""
 UNKNOWN = "unknown"
-"""Element type of calls without one in the trace; 4 bytes per element are assumed."""
+"""Element type of calls whose type the trace does not contain; 4 bytes per element are assumed."""
 _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 class _Call(NamedTuple):
-    """A collective call in a trace. `size_bytes`: the larger of its input and output; `group`: None for all ranks."""
+    """A collective call in a trace. `size_bytes`: larger of the input and output; `group`: None for all ranks."""
 
     collective: str
     dtype: str
@@ -49,7 +49,7 @@ class _Call(NamedTuple):
 
 
 def load_record(path: Path, ranks: int | None = None) -> Record:
-    """Return a job's calls from a record or from rank 0's trace.
+    """Return a job's calls from a file that `chorale record` wrote, or from rank 0's trace.
 
     ranks: number of ranks, for Chakra's .et files, which do not contain it; default: the number of these files in the
            folder
@@ -137,7 +137,7 @@ def _flight_call(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]
 
 
 def _ranks(value: Any) -> tuple[int, ...]:
-    """Return a group's ranks, which older versions write as a string."""
+    """Return a group's ranks, given as a list or, by older versions of PyTorch, as a string."""
     return tuple(int(rank) for rank in (json.loads(value) if isinstance(value, str) and value else value))
 
 
@@ -156,7 +156,7 @@ def _dtype(name: object) -> tuple[str, int]:
 
 
 def _from_host_trace(document: Mapping[str, Any]) -> Record:
-    """Read the nodes `record_param_comms` of PyTorch's execution trace, and its list of process groups."""
+    """Read the process groups and the nodes named `record_param_comms` in PyTorch's execution trace."""
     groups: dict[str, tuple[int, ...]] = {}
     calls: list[tuple[str, Mapping[str, Any]]] = []
     largest = 0
@@ -192,7 +192,7 @@ _CHAKRA = {
     7: "reduce_scatter",
     8: "reduce_scatter",
 }
-"""Chakra's `CollectiveCommType`; programs have no collective for the values that are missing here."""
+"""Chakra's `CollectiveCommType` -> collective. Values without a corresponding collective are left out."""
 _NAME, _TYPE, _DURATION_US, _ATTRIBUTE = 2, 3, 7, 10
 """Field numbers in Chakra's `Node`. In an attribute, field 1 is the name, and any field except 2 is the value."""
 
@@ -213,7 +213,7 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
                 return
             if count == _MAX_MESSAGES or message.ByteSize() > _MAX_MESSAGE_BYTES:
                 raise ValueError(f"it has more than {_MAX_MESSAGES} messages, or one of {message.ByteSize()} bytes")
-            if count:  # the first is metadata
+            if count:  # the first message is metadata
                 yield _chakra_call(message)
 
     try:

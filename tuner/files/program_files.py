@@ -44,10 +44,10 @@ def load_code(
 ) -> tuple[Topology, AnyProgram]:
     """Return a file's network and checked program.
 
-    If `network` is None, it is taken from the program's name if `chorale lower` wrote that name. Without such a name,
-    all ranks are connected with each other if `any_network` is set; if not, raises InvalidInput. Raises CheckFailed if
-    the program does not perform its collective on the network. A program that hangs above some buffer size is limited
-    to smaller sizes.
+    If `network` is None, the network is taken from the program's name, if `chorale lower` wrote that name. Without such
+    a name, the network is complete (every rank is linked to every other) if `any_network` is set; otherwise
+    InvalidInput is raised. Raises CheckFailed if the program does not perform its collective on the network. If the
+    program hangs above some buffer size, the returned program only accepts smaller sizes.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
@@ -72,9 +72,9 @@ def load_unchecked(
 
 
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
-    """Return the network named by `spec` or else by the program's name, and whether one of them names a network.
+    """Return the network to check `program` on, and whether `spec` or the program's name determines it.
 
-    Without a name, or if the program names a file that does not exist here, all ranks are connected with each other.
+    If neither does, or if the name contains a file that does not exist here, every rank is linked to every other.
     """
     if spec is not None:
         return load_topology(spec), True
@@ -109,10 +109,10 @@ def load_runnable(
     any_network: bool = False,
     collective: CustomCollective | None = None,
 ) -> Runnable:
-    """Return a program file's program (see `load_code`), or lower a schedule file's schedule with the options `target`.
+    """Return the program in a program file (see `load_code`), or lower the schedule in a schedule file to `target`.
 
-    any_network: whether a program that names no network may run with all ranks connected
-    collective:  custom collective that the program file performs but does not describe
+    any_network: whether a program that names no network may run on a network that links all pairs of ranks
+    collective:  custom collective that the program performs; the program file does not describe it
     """
     if not is_schedule_name(file) or is_plan_file(file):
         return Runnable(*load_code(file, network, any_network=any_network, collective=collective))

@@ -130,7 +130,7 @@ def _from_tables(text: str, name: str) -> list[Results]:
     begun, parts = 0, []
     ends = [match.end() for match in re.finditer(r"# Avg bus bandwidth[^\n]*\n", text)]
     starts = [match.start() for match in re.finditer(r"# nThread ", text)]
-    for start in starts[1:]:  # launcher output belongs to the run that follows
+    for start in starts[1:]:  # output of the launcher belongs to the run that follows
         cut = max((end for end in ends if end <= start), default=start)
         if cut > begun:
             parts.append(text[begun:cut])
@@ -139,7 +139,7 @@ def _from_tables(text: str, name: str) -> list[Results]:
 
 
 def _of_run(text: str, name: str) -> list[Results]:
-    """Return the tables in a launch's output, one for each test that was started."""
+    """Return the tables in the output of one run, which may have started several tests."""
     output = parse_output(text if text.endswith("\n") else f"{text}\n")
     amd = re.search(r"rccl|AMD Instinct|Radeon", text)
     common = Results(
@@ -153,15 +153,16 @@ def _of_run(text: str, name: str) -> list[Results]:
         cells = [(size_bytes, cell, bool(place)) for size_bytes, pair in both for place, cell in enumerate(pair)]
         ratio = _bus_ratio(cells)
         collective = collective_named(heading) or collective_named(name)
-        if collective is None and rows and not heading:  # sendrecv_perf is no collective
+        if collective is None and rows and not heading:  # sendrecv_perf is not a collective
             collective = _by_operation(rows[-1].redop, rows[-1].root, ratio)
         found.append(replace(common, collective=collective, rows=tuple(_measured(cells)), bus_ratio=ratio))
     return _joined(found)
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (name of a test, text up to the next line that names a test). Text before the first such line gets the name
-    "", unless that line says that the test has ended.
+    """Split `text` at the lines that name a test; yield each test's name and text.
+
+    Text before the first such line gets the name "". If that line says that a test has ended, it gets that test's name.
     """
     starts = [match for match in _SECTION.finditer(text) if _TEST.search(match[0])]
     if not starts:
@@ -186,7 +187,7 @@ def _joined(found: Iterable[Results]) -> list[Results]:
 
 
 def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> str | None:
-    """Return the collective with this operation, root and busbw / algbw; None if several are possible."""
+    """Identify the collective by its operation, root and busbw / algbw. Return None if several are possible."""
     reduces = redop not in ("none", "")
     if root is not None and root >= 0:
         return "reduce" if reduces else "broadcast"
@@ -196,7 +197,7 @@ def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> st
 
 
 def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
-    """Return busbw / algbw in the row with the highest rates, because its values have the most digits."""
+    """Return busbw / algbw of the fastest row, whose values have the most digits; None if its algbw is below 1 GB/s."""
     bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
     algbw, busbw = max(bandwidths, default=(0.0, 0.0))
     return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None
@@ -206,12 +207,12 @@ def _measured(cells: Iterable[tuple[int, TableCell, bool]]) -> Iterator[ResultRo
     for size_bytes, cell, in_place in cells:
         if cell.time_us is not None and cell.time_us > 0 and math.isfinite(cell.time_us) and size_bytes > 0:
             algbw = (cell.bandwidths or (0.0, 0.0))[0]
-            is_ms = 0.5 < algbw * cell.time_us * 1e6 / size_bytes < 2  # as in the first nccl-tests
+            is_ms = 0.5 < algbw * cell.time_us * 1e6 / size_bytes < 2  # the first nccl-tests print ms
             yield ResultRow(size_bytes, cell.time_us * (1000 if is_ms else 1), in_place, cell.wrong)
 
 
 def _version(text: str | None) -> str | None:
-    """Format a version code with dots: 23007 is 2.30.7; up to version 2.8, 2708 is 2.7.8."""
+    """Format a version code with dots: 23007 becomes 2.30.7. Up to version 2.8, 2708 becomes 2.7.8."""
     if text is None or not text.isdigit():
         return None if text is None else text.partition("+")[0]
     code = int(text)
@@ -223,7 +224,8 @@ def _version(text: str | None) -> str | None:
 def _from_mpi(text: str) -> list[Results]:
     """Return the collective tables of OSU and the Intel MPI Benchmarks, one for each number of ranks.
 
-    For allgather and all-to-all, both report the size of a rank's shard; Intel also for reduce-scatter in equal blocks.
+    Both report the size of one rank's shard for allgather and all-to-all; Intel does so for reduce-scatter with equal
+    blocks as well.
     """
     found, starts = [], list(_MPI_TEST.finditer(text))
     for index, match in enumerate(starts):
@@ -317,7 +319,7 @@ def _from_nccl_json(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any
 
 
 def _from_rows(rows: Iterable[Mapping[str, Any]], name: str) -> list[Results]:
-    """Return the results that rccl-tests wrote with -Z csv or -Z json: a row for each size and placement."""
+    """Return the results that rccl-tests wrote with -Z csv or -Z json: one row for each size and placement."""
     found = []
     for row in rows:
         plain = {str(key).strip().lower().lstrip("#"): value for key, value in row.items() if key is not None}

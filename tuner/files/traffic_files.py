@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,2})?([KMGT]?
 
 
 def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatrix:
-    """Return the traffic matrix of the file `text`, or the skewed matrix that `text` describes (zipf:S)."""
+    """Return the traffic matrix in the file `text`, or a random skewed matrix if `text` is zipf:S."""
     if text.startswith(_SKEW):
         return zipf_matrix(ranks, _exponent(text), seed)
     matrix = traffic_matrix(text, _rows(text))
@@ -76,7 +76,7 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
 
 
 def _parsed(path: str, content: bytes, what: str) -> Any:
-    """Return the array of an .npy file, a JSON document (fractions as text), or the rows of words of any other text."""
+    """Return the array of an .npy file, a JSON document (fractions as text), or else the words in each line."""
     if Path(path).suffix.lower() == ".npy":
         return read_array(io.BytesIO(content), allow_pickle=False)
     text = content.decode("utf-8-sig")
@@ -104,7 +104,7 @@ def _integer(cell: Any) -> int:
 
 
 def load_sizes(text: str, ranks: int, spec: str, seed: int = 0) -> tuple[int, ...]:
-    """Return each rank's shard size: from a file with one row of numbers, or skewed sizes (zipf:S)."""
+    """Return each rank's shard size from a file with one row of numbers, or skewed sizes if `text` is zipf:S."""
     if text.startswith(_SKEW):
         return tuple(zipf_matrix(ranks, _exponent(text), seed).amounts[0].tolist())
     try:
@@ -146,11 +146,11 @@ def _rows(path: str) -> list[Any]:
 
 def _text_rows(text: str) -> list[list[str]]:
     lines = [line for each in text.splitlines() if (line := each.partition("#")[0].strip())]
-    if lines and lines[0][0] in ",;":  # pandas writes the numbers of columns and rows
+    if lines and lines[0][0] in ",;":  # pandas writes the indices of columns and rows
         lines = [line.partition(lines[0][0])[2] for line in lines[1:]]
     if any("," in line for line in lines) and (
         all(";" in line for line in lines) or {len(line.split()) for line in lines} == {len(lines)} != {1}
-    ):  # decimal commas; numbers are separated by other characters
+    ):  # these commas are decimal points; other characters separate the numbers
         lines = [re.sub(r"(?<=\d),(?=\d)", ".", line) for line in lines]
     return [[cell for cell in re.split(r"\s*[,;]\s*|\s+", line) if cell] for line in lines]
 

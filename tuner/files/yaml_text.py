@@ -1,4 +1,4 @@
-"""Load YAML from untrusted sources; aliases, repeated keys and very long values are refused."""
+"""Loads YAML from untrusted sources; aliases, repeated keys and very long values are refused."""
 
 from collections import Counter
 from operator import itemgetter
@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, rule: str, way_out: str = "repair the syntax there") -> Any:
-    """Return the value of YAML `text`. Raises InvalidInput with `rule` if it is not valid or a value is too long."""
+    """Parse the YAML `text`. Raises InvalidInput with the message `rule` if it is invalid or has a long value."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
