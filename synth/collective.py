@@ -1,7 +1,7 @@
 """Defines collective operations: where each shard starts and must end, and whether contributions are added.
 
-A custom collective consists of rules. Each rule says which input chunks are added up in one output chunk. The input and
-output of each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
+A custom collective consists of rules. Each rule names an output chunk and the input chunks whose sum it must contain.
+The input and output of each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from chorale.synth.errors import InvalidInput, name_among
 
 Cell = tuple[int, int]
-"""(rank, chunk index in one of its buffers)."""
+"""(rank, index of a chunk in the input or output buffer of this rank)."""
 
 MAX_RANKS = 2048  # this and the next two limits are for custom collectives
 MAX_CHUNKS = 2**20  # per buffer
@@ -94,7 +94,7 @@ class CustomCollective:
 
     @cached_property
     def labels(self) -> Labels:
-        """Families of input chunks that occur in the same sums. O(contributions + ranks * input chunks)."""
+        """The input chunks, grouped into families (see `Labels`). O(contributions + ranks * input chunks)."""
         parent: dict[Cell, Cell] = {}
 
         def root(cell: Cell) -> Cell:
@@ -161,9 +161,9 @@ class CustomCollective:
 class Labels:
     """Groups input chunks into families. Chunks that occur in the same sum, directly or via other sums, share a family.
 
-    family:  for each (rank, input chunk), the number of its family: rank * chunks + chunk of the first member
-    member:  for each (rank, input chunk), its index in the family
-    members: for each family, its chunks in order
+    family:  maps each (rank, input chunk) to its family's number, which is rank * chunks + chunk of the first member
+    member:  maps each (rank, input chunk) to its index in its family
+    members: maps each family's number to its input chunks in ascending order
     """
 
     family: Mapping[Cell, int]
@@ -211,25 +211,25 @@ _REDUCING = (
     CollectiveName.COMBINE,
 )
 ROUTED = (CollectiveName.DISPATCH, CollectiveName.COMBINE)
-"""Collectives in which each shard has its own set of ranks, such as tokens that go to several experts."""
+"""Collectives in which each shard has its own source and targets: in dispatch, each token goes to several experts."""
 UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV, *ROUTED)
-"""Collectives in which shards may have different sizes, as in MPI."""
+"""Collectives in which shards may have different sizes, as in MPI_Alltoallv."""
 STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
-"""Collectives that are fully defined by their name (and a root)."""
+"""Collectives that are fully defined by their name and, for broadcast and reduce, the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """A collective over ranks 0 to N - 1. `root` is only set for broadcast and reduce.
 
-    The vector of M bytes is cut into shards of M / N bytes (allgather, reduce_scatter, allreduce: shard s
-    belongs to rank s), each cut into equal chunks.
+    The vector of M bytes is cut into N shards of M / N bytes, and each shard into equal chunks. In allgather,
+    reduce_scatter and allreduce, shard s belongs to rank s.
 
     allgather: shard s starts at rank s and must end at every rank.
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
-    alltoallv, allgatherv, reduce_scatterv: like the collectives above, but shard i has `sizes[i]` chunks. M is the
+    alltoallv, allgatherv, reduce_scatterv: like the versions without v, but shard i has `sizes[i]` chunks. M is the
     total size of all shards; for alltoallv, which has one shard per pair of ranks, M is the total size of the shards
     that a rank sends, averaged over all ranks.
     dispatch: shard i has `sizes[i]` chunks, starts at rank `members[i][0]` and must end at the ranks `members[i][1:]`.
@@ -272,10 +272,10 @@ def custom_collective(custom: CustomCollective) -> Collective:
 def uneven_collective(
     name: CollectiveName, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
 ) -> Collective:
-    """Return the collective `name` (one of `UNEVEN`, whose shards differ in size) with `sizes[i]` chunks in shard i.
+    """Return the collective `name`, which must be in `UNEVEN`, with `sizes[i]` chunks in shard i.
 
-    `members` is required for the collectives in `ROUTED` and not allowed for others. Raises InvalidInput otherwise, or
-    if there are no chunks.
+    `members` is required for the collectives in `ROUTED` and not allowed for others. Raises InvalidInput if an argument
+    is invalid, for example if all sizes are 0.
 
     >>> str(uneven_collective(CollectiveName.ALLGATHERV, (3, 0, 1)))
     'allgatherv'
@@ -298,7 +298,7 @@ def uneven_collective(
 
 
 COLLECTIVE_ALIASES = {"bcast": "broadcast", "a2a": "alltoall"}
-"""Names that other libraries use. Spellings such as `all-reduce` and `AllReduce` need no entry."""
+"""Maps names from other libraries to Chorale's. Spellings such as `all-reduce` and `AllReduce` need no entry."""
 
 
 ALLGATHER = Collective(CollectiveName.ALLGATHER)
@@ -310,7 +310,7 @@ ALLTOALL = Collective(CollectiveName.ALLTOALL)
 def require_collective(maker: str, collective: Collective, supported: Iterable[CollectiveName]) -> None:
     """Raise InvalidInput unless `collective` is in `supported`.
 
-    maker: name of the method or other component that lacks support, for the message
+    maker: name of the component, such as a method, that only supports these collectives; used in the error message
     """
     if collective.name in (names := tuple(supported)):
         return

@@ -23,7 +23,7 @@ _TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
-    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. `what` names it in the error."""
+    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. Error messages call it `what`."""
     if len(content) > MAX_JSON_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_JSON_BYTES} bytes", len(content), _WAY_OUT)
     text = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -34,7 +34,7 @@ def require_small_json(content: bytes | str, what: str) -> None:
 
 
 def require_small_xml(content: bytes, what: str) -> None:
-    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. `what` names it in the error."""
+    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. Error messages call it `what`."""
     if len(content) > MAX_XML_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_XML_BYTES} bytes", len(content), _WAY_OUT)
     if (tags := content.count(b"<")) > MAX_XML_TAGS:
@@ -42,7 +42,7 @@ def require_small_xml(content: bytes, what: str) -> None:
 
 
 def require_shallow(root: Element, what: str) -> None:
-    """Raise InvalidInput if elements are nested more than MAX_XML_DEPTH deep, so that recursion is safe."""
+    """Raise InvalidInput if elements are nested more than MAX_XML_DEPTH deep, because readers recurse into them."""
     level = [root]
     for _ in range(MAX_XML_DEPTH):
         level = [child for element in level for child in element]
@@ -53,8 +53,8 @@ def require_shallow(root: Element, what: str) -> None:
 def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Collection[str], what: str) -> None:
     """Raise InvalidInput if the columns `names` of a Parquet file exceed the size limits.
 
-    The sizes are read from the end of the file and from page headers, without decompressing anything. Raises
-    ValueError, IndexError or KeyError if a column or page does not exist or its number type is not supported.
+    The sizes come from the metadata at the end of the file and from page headers; nothing is decompressed. Raises
+    ValueError, IndexError or KeyError if a column or page does not exist or has an unsupported type.
     """
     columns = {column.path: at for at, column in enumerate(file.schema)}
     size_bytes = page_bytes = 0
@@ -77,7 +77,7 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
-    """Read a structure in Thrift's compact protocol; return its 32-bit fields (the last value if a field is repeated).
+    """Read a structure in Thrift's compact protocol; return its 32-bit fields by id (the last value of repeated ids).
 
     A field's first byte contains its type and the difference from the previous field id. Only the types that occur in
     page headers are supported.
@@ -101,7 +101,7 @@ def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
 
 
 def _thrift_number(stream: io.BytesIO) -> int:
-    """Read a signed 32-bit number. Like Thrift, drop the higher bits of longer numbers."""
+    """Read a signed 32-bit number. If the number is longer, drop its higher bits, as Thrift does."""
     value = _thrift_varint(stream)
     return value >> 1 ^ -(value & 1)
 

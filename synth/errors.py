@@ -1,4 +1,4 @@
-"""Defines the error classes, and finds out which name a user means.
+"""Defines the error classes, and finds the name that a user means.
 
 Each message says what is wrong with a value and what to do about it. Common spellings of names are accepted; unknown
 names are refused with suggestions.
@@ -51,7 +51,7 @@ class ChoraleError(Exception):
 def printable(text: str) -> str:
     """Return `text` with control characters and characters that change the text direction replaced by a placeholder.
 
-    Names may come from untrusted files. Line breaks and tabs are kept.
+    This is necessary because names may come from untrusted files. Line breaks and tabs are kept.
     """
     return re.sub(_UNPRINTABLE, "\N{REPLACEMENT CHARACTER}", text)
 
@@ -93,12 +93,12 @@ _BACKGROUND = r"\s*\(Background on this error at: \S+\)"
 
 
 def fault_in(error: BaseException) -> str:
-    """Return a description of an error that occurred while reading a document. A KeyError reads "no key 'name'"."""
+    """Describe an error that occurred while reading a document. For a KeyError, the text is "no key 'name'"."""
     return f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
 def cause_in(text: str) -> str:
-    """Return the cause in another library's error text: the last error of a traceback, or else the complete text."""
+    """Return the cause from a library's error text: the last error if it is a traceback, else the complete text."""
     text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
     raised = [
@@ -144,7 +144,7 @@ def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str,
 def unknown_name(kind: str, text: str, names: Iterable[str], all_names: str | None = None) -> UnknownName:
     """Return the error for a name that is not in `names`, with suggestions.
 
-    all_names: says where to find all names; None lists them
+    all_names: text for the error message that says where to find all names; if None, the message lists them
     """
     import difflib  # noqa: PLC0415 - only needed for errors
 

@@ -68,7 +68,7 @@ def rational_text(value: Fraction | int) -> str:
 def parse_rational(value: object, what: str) -> Fraction:
     """Read an exact rational number from an int, a float or text such as "3", "0.25", "7/8".
 
-    A float is read through its shortest decimal text, so 0.1 means one tenth. `what` names the number in the error.
+    A float stands for its shortest decimal text, so 0.1 means one tenth. Error messages call the number `what`.
 
     >>> parse_rational("12.5", "the rate"), parse_rational(0.1, "the rate")
     (Fraction(25, 2), Fraction(1, 10))
@@ -86,7 +86,7 @@ def parse_rational(value: object, what: str) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number in `text`, or a text that says why it is not a number. Cached, because files repeat numbers."""
+    """Return the number in `text`, or the reason why it is not a number. Cached, because files often repeat numbers."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL

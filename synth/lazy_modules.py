@@ -79,10 +79,12 @@ else:
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module-level `__getattr__` for `package` that imports each of the names `homes[module]` from `module`.
+    """Return a module-level `__getattr__` for `package` that imports each name from its module on first use.
 
     This keeps `import chorale.synth` fast although some names need large libraries. If a name needs a library from an
-    extra that is not installed, using it raises Unavailable with the extra to install.
+    extra that is not installed, using the name raises Unavailable, which says which extra to install.
+
+    homes: maps each module to the names that it defines, separated by blanks
     """
     home_of = {name: module for module, names in homes.items() for name in names.split()}
 

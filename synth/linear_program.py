@@ -34,7 +34,7 @@ class GrowingProgram:
     """A linear program as in the function `minimum`, to which rows can be added after it has been solved.
 
     After rows are added, the solver continues from its previous solution (dual simplex), so a few new rows take only a
-    few steps. The same rows in the same order always give the same result.
+    few steps. Adding the same rows in the same order always gives the same result.
     """
 
     def __init__(self, objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> None:

@@ -32,7 +32,7 @@ def _allowed() -> int:
 
 
 def memory_limit() -> float:
-    """Return how many bytes of memory this process's control groups allow; infinity without a limit."""
+    """Return the memory limit of this process's control groups (cgroups) in bytes, or infinity if there is none."""
     return min((size for size, *_ in _limits("memory", ("memory.max",), ("memory.limit_in_bytes",))), default=inf)
 
 
@@ -44,9 +44,9 @@ def _quotas() -> Iterator[float]:
 
 
 def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
-    """Yield the numbers in the files for `controller` of each control group (cgroup) that contains this process.
+    """Yield the numbers in the files of `controller` for each control group (cgroup) that contains this process.
 
-    forms: file names in version 2 of cgroups, and in version 1
+    forms: names of the files, first in version 2 of cgroups, then in version 1
     """
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():

@@ -8,8 +8,8 @@ HIDDEN = "***"
 """Text that replaces a secret."""
 
 _KEYS = "password|passwd|pwd|sslpassword|token|access_token|secret|api_key|apikey|access_key|secret_key"
-# scheme://user:password@host, even if the password contains characters that should have been escaped
-# Compiled on first use, because jobs import this module at every start.
+# Matches scheme://user:password@host, even if the password contains characters that should have been escaped. The
+# pattern is compiled on first use, because jobs import this module at every start.
 _CREDENTIALS = r"(\w[\w+.-]*://[^\s\"'<>/:@]*):(?:[^\s\"'<>@]*@)+"
 # http://token@host: over HTTP, a user name without a password is actually a token
 _BARE_USER = r"(?i)(https?://)[^\s\"'<>/:@]+@"

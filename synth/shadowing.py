@@ -43,7 +43,7 @@ def outside_working_folder() -> Iterator[None]:
 
 
 def shadow_of(error: BaseException | str) -> str | None:
-    """Return a phrase for the error message if a user's file hides the library named in `error`, otherwise None."""
+    """If a user's file hides the library named in `error`, return a phrase that says so, otherwise None."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]

@@ -13,13 +13,13 @@ from chorale.synth.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The work of one rank for one layer in a training iteration, on the rank's part of the batch.
+    """The work of one rank for one layer in a training iteration. Each rank processes its own part of the batch.
 
     forward_s, backward_s: computation time in seconds
     gradient_bytes: bytes of gradients for the parameters that every rank holds; gradients are summed over all ranks
                     after the layer's backward pass
-    alltoall_bytes: bytes that a rank sends to all ranks together when tokens are routed to experts. The rank sends
-                    the same amount when tokens come back, in both passes. 0 for layers without experts.
+    alltoall_bytes: total bytes that a rank sends when tokens are routed to experts. The rank sends the same amount
+                    when tokens come back, in both passes. 0 for layers without experts.
     """
 
     name: str
@@ -30,15 +30,15 @@ class Layer:
 
 
 CollectiveTime: TypeAlias = Callable[[int], float]
-"""Returns a collective's time in seconds for a size in bytes: of the vector, or of a rank's data in an all-to-all."""
+"""Maps a size in bytes to a collective's time in seconds. The size of an all-to-all is that of one rank's data."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes that appendix A.4 compares. The appendix uses the best size."""
+"""Bucket sizes in bytes that appendix A.4 compares. The appendix then uses the best of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """The time of one training iteration. Computation, all-to-all and exposed allreduce add up to the total.
+    """The time of one training iteration: the sum of computation, all-to-all and exposed allreduce.
 
     exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens, but wait for an allreduce
     allreduce_s:         total seconds of all allreduces, including time hidden behind computation
@@ -59,7 +59,7 @@ class Iteration:
 def train_iteration(
     layers: Sequence[Layer], bucket_bytes: int, allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Predict the times of one iteration for a model with `layers` in forward order. All ranks behave identically.
+    """Predict the times of one iteration for a model with `layers` in forward order. All ranks take equally long.
 
     Computation and communication are two streams. The communication stream executes one collective at a time, in order.
     During the backward pass, gradients are collected in a bucket. Once the bucket reaches `bucket_bytes` (layers are

@@ -1,7 +1,7 @@
 """Runs the build stages synthesize, verify, lower and check: separately, all together, or with a cache.
 
-A caller that wants to measure stages passes an `Observer`: each of the stages `synthesis`, `verification`, `lowering`
-and `check` runs inside a context manager that the observer returns.
+A caller that wants to measure the stages passes an `Observer`, which returns a context manager for each of the stages
+`synthesis`, `verification`, `lowering` and `check`. The stage runs inside this context manager.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def build_program(
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
     """Lower `verified` and return the program as text. The text is parsed again, but not executed symbolically.
 
-    For very many ranks, symbolic execution takes too long. Raises InvalidInput and CheckFailed like `build_program`.
+    This is for programs with so many ranks that symbolic execution takes too long. Raises InvalidInput and CheckFailed
+    like `build_program`.
     """
     program = lower(verified, lowering)
     text = target_named(lowering.target).emit(program)
@@ -104,7 +105,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 @dataclass(slots=True)
 class _Entry:
-    """A cached schedule, its Parquet file, and its programs by the content id of their requests."""
+    """A cached schedule, its Parquet file, and its programs, indexed by the content ids of their requests."""
 
     verified: VerifiedSchedule
     file: bytes
@@ -113,9 +114,9 @@ class _Entry:
 
 
 class CachingBuilder:
-    """Builds requests one after another and keeps the results in memory.
+    """Builds programs from requests, one after another, and keeps the results in memory.
 
-    Many candidates of a search use the same schedule, or even the same program, which is then built only once.
+    Many candidates of a search share a schedule, or even a program. Each schedule and program is built only once.
     `synthesized` and `lowered` count how many schedules and programs were actually built. If the cache
     exceeds `largest_units`, the least recently used schedules are dropped together with their programs.
     """

@@ -1,4 +1,4 @@
-"""Defines `Executor`, the interface to run a function on many tasks, and `SerialExecutor`, which uses no processes."""
+"""Defines `Executor`, an interface for running a function on many tasks, and the executor that uses no processes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -52,7 +52,7 @@ class Executor(Protocol):
 
 
 class MapExecutor(ABC):
-    """Base of executors that implement `finished`, which runs tasks; `map` returns results in task order."""
+    """Base class of executors. Subclasses implement `finished` to run tasks; `map` returns results in task order."""
 
     def __init__(self) -> None:
         self._closed = False

@@ -41,7 +41,7 @@ def serve(connection: Connection) -> None:
 
     All messages are pickled. The first message contains the parent's environment variables. Then ("share", value) sets
     the shared value, and ("call", function, task) is answered with (result, error). At the end, the shared value's
-    `close` method is called if there is one. Ctrl-C is ignored here and handled by the parent.
+    `close` method is called if it has one. Ctrl-C is ignored here, because the parent handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared: Any = None
@@ -129,7 +129,7 @@ class WorkerProcess:
             self._process.kill()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """End the process and wait until it exits. An idle process gets `patience_s` to close its shared value."""
+        """End the process and wait for its exit. An idle process first has `patience_s` to close its shared value."""
         self._connection.close()
         self._process.join(0.0 if self._is_busy else patience_s)
         self._process.kill()
@@ -151,7 +151,7 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Context manager for starting processes that ignore Ctrl-C and do not run the main program again."""
+    """Make processes that start in this block ignore Ctrl-C and not run the main program again."""
     main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")
@@ -182,7 +182,7 @@ class ProcessPool:
         return self.threads.submit(self.call, function, shared, task)
 
     def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:
-        """Return `function(shared, task)`, computed by the current thread's process. Only call it in a pool thread.
+        """Return `function(shared, task)`, computed by the current thread's process. Must be called in a pool thread.
 
         shared: a result of `shared_message`; it is sent to each process once
 
@@ -236,7 +236,7 @@ class ProcessPool:
 
 
 def shared_message(value: Any) -> bytes:
-    """Return the pickled message that sends `value` to a worker, as the first argument of all following calls."""
+    """Return the pickled message that makes `value` the first argument of all following calls to a worker."""
     return pickled(("share", value))
 
 
