@@ -13,5 +13,5 @@ def current_report() -> JobReport:
 
 
 def report() -> dict[str, Any]:
-    """Return what this process has run so far, in the format of the file that CHORALE_REPORT names."""
+    """Return the counts of the calls that this process has made so far, in the format of the CHORALE_REPORT file."""
     return _report.to_json()

@@ -1,4 +1,4 @@
-"""Connects the ranks of a group: the engine that runs their programs, and the exchange of strings to set it up."""
+"""Connects the ranks of a group: defines the engine that runs programs, and the exchange of strings that sets it up."""
 
 import json
 import secrets
@@ -12,16 +12,16 @@ from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, address
 from chorale.synth.errors import InvalidInput, Unavailable
 
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
+"""Sends this rank's strings to the group; returns all ranks' strings, indexed by rank. All ranks must call it."""
 
 
 class GroupEngine(Engine):
-    """Runs a tuning table's programs for a group of ranks. It is an engine that is connected to the group's engines.
+    """Runs a tuning table's programs on a group of ranks. This rank's engine is connected to the other ranks' engines.
 
     entries:  the table's entries for this group
-    programs: digest of each loaded program -> the engine's number for it
+    programs: digest of each loaded program -> the program's number in the engine
 
-    Not thread-safe. All ranks start the same runs in the same order, one after another.
+    Not thread-safe. All ranks must start the same runs in the same order, one after another.
     """
 
     def __init__(
@@ -38,7 +38,8 @@ class GroupEngine(Engine):
 
         rank: position of this process in `group`
 
-        Raises InvalidInput, naming the ranks, if their tables differ, and EngineError if ranks cannot connect.
+        Raises InvalidInput if the ranks have different tables (the error lists the ranks), and EngineError if ranks
+        cannot connect.
         """
         self.entries = GroupEntries.of(table, group)
         current_report().note_orders(table.programs.values())
@@ -55,7 +56,7 @@ class GroupEngine(Engine):
 
 
 def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
-    """Raise InvalidInput, naming the ranks with each digest, unless all `digests` are identical."""
+    """Raise InvalidInput unless all `digests` are identical. The error lists the ranks that have each digest."""
     ranks: dict[str, list[int]] = {}
     for rank, digest in zip(group, digests, strict=True):
         ranks.setdefault(digest, []).append(rank)
@@ -68,11 +69,11 @@ def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
 def wait_for_keys(
     store: Any, keys: Sequence[str], limit_s: float, is_stopped: Callable[[], bool] = lambda: False
 ) -> list[str]:
-    """Wait until `store` has all `keys`, `limit_s` has passed or `is_stopped()`; return the keys still missing.
+    """Wait until `store` has all `keys`, `limit_s` has passed, or `is_stopped` returns true. Return the missing keys.
 
-    store: a store of torch, or an object with its methods `check`, `get` and `set`
+    store: torch store, or another object with the methods `check`, `get` and `set`
 
-    This polls, because a blocking wait of torch's store blocks all other threads that use the same client.
+    The function polls, because a blocking wait on a torch store blocks all other threads that use the same client.
     """
     deadline_s = monotonic() + limit_s
     while missing := [key for key in keys if not store.check([key])]:
@@ -83,7 +84,7 @@ def wait_for_keys(
 
 
 class StoreExchange:
-    """Exchanges strings among the ranks of a group through `store` (see `wait_for_keys`), any number of times."""
+    """Exchanges strings among the ranks of a group through `store` (see `wait_for_keys`). Can be called repeatedly."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class StoreExchange:
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
-        """Tell the other ranks that this rank will not participate. Has no effect after it has sent its strings."""
+        """Tell the other ranks that this rank will not participate. Has no effect once this rank has sent strings."""
         if self._turn == 0:
             self._set({"error": reason})
 

@@ -57,7 +57,7 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the collective calls of a job with `ranks` ranks: for each kind of call, number and time."""
+    """A record of the collective calls of a job with `ranks` ranks: number and time of each kind of call."""
 
     ranks: int
     calls: Mapping[CallKey, CallCount]
@@ -151,8 +151,8 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
 
     seconds: time spent at each size
 
-    Merges the two neighbouring clusters with the smallest loss (their distance in octaves times the smaller of their
-    times) until at most `most` remain. So a size with a large total time keeps its own cluster.
+    Starts with one cluster per size. Until at most `most` clusters remain, merges the two neighbours whose distance in
+    octaves times the smaller of their times is the smallest. So a size with a large total time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -176,14 +176,14 @@ def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether `path` is a device, a pipe or a link such as /dev/stdout: it can be written but not replaced."""
+    """Return whether `path` is a device, a pipe or a link such as /dev/stdout, which cannot be replaced by a file."""
     return path.exists() and (not path.is_file() or path.parent == Path("/dev"))
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace the file at `path` with `content`; write into it if it is a device or a pipe, such as /dev/null.
+    """Replace the file at `path` by one with `content`; write to a device or a pipe, such as /dev/null, directly.
 
-    Raises OSError if that fails.
+    Raises OSError if the file cannot be written.
     """
     if is_stream(path):
         path.write_bytes(content)
@@ -234,7 +234,7 @@ class CallClock:
         self._last_end_s = 0.0
 
     def start(self) -> Callable[[], float]:
-        """Start timing a call. Call the returned function when it ends; it returns the seconds."""
+        """Start timing a call. Return a function to be called when the call ends; it returns the call's seconds."""
         called_s = self._clock()
 
         def end() -> float:
@@ -250,9 +250,9 @@ _recorders: dict[tuple[str, int], JobRecorder] = {}
 
 
 def recorder_of(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> JobRecorder | None:
-    """Return this process's recorder, always the same object; None without CHORALE_RECORD, and on all ranks except 0.
+    """Return this process's recorder (always the same object), or None unless CHORALE_RECORD is set and `rank` is 0.
 
-    The record is written when the process ends. It lacks the calls of groups to which rank 0 does not belong.
+    The record is written when the process ends. It does not contain calls of groups to which rank 0 does not belong.
     """
     file = environment.get(VARIABLE)
     if not file or rank != 0:

@@ -11,7 +11,7 @@ _MOST_SIZES = 4096
 
 
 class JobReport:
-    """Collects the counts of one process, and formats them as its report. Thread-safe.
+    """Counts the calls of one process, and formats the counts as a report. Thread-safe.
 
     table: digest of the table, None without a table; ranks: number of ranks of the job
     """
@@ -28,8 +28,8 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Record that a group uses the table with digest `table` from its call number `call` on, or the `reason` why it
-        refused that table.
+        """Record that a group has switched to the table with digest `table` at its call number `call`, or the `reason`
+        why it refused this table.
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
@@ -37,7 +37,7 @@ class JobReport:
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
         """Store the order in which each program adds ranks' values. Call this before counting runs of `programs`."""
         with self._lock:
-            for program in programs:  # None: the order may differ between runs or ranks
+            for program in programs:  # order None: the order may differ between runs or ranks
                 order = program.order_of_additions
                 is_fixed = order and order["fixed"] and order["same_on_all_ranks"]
                 self._orders[program.digest] = str(order["digest"]) if order and is_fixed else None
@@ -57,7 +57,7 @@ class JobReport:
         self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
 
     def count_exchange(self, size_bytes: int, seconds: float) -> None:
-        """Count an exchange of shard sizes, which ranks do before a call whose shards may differ in size."""
+        """Count an exchange of shard sizes. Ranks exchange them before a call whose shards may differ in size."""
         with self._lock:
             for name, value in (("calls", 1), ("bytes", size_bytes), ("seconds", seconds)):
                 self._exchanges[name] += value
@@ -94,7 +94,7 @@ class JobReport:
         }
 
     def sizes(self) -> list[dict[str, Any]]:
-        """Return calls, seconds and sum of squared seconds for each pair of program and size (at most 4,096 pairs)."""
+        """Return calls, sum of seconds and sum of squared seconds for each program and size (at most 4,096 pairs)."""
         names = "digest", "collective", "size_bytes", "calls", "seconds", "seconds_squared"
         with self._lock:
             counts = sorted(self._sizes.items())

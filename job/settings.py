@@ -12,9 +12,9 @@ from chorale.job.table.layout import MAX_TABLE_BYTES, Table, parse_table, requir
 from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched", "stand-in")
-"""Ways to move the bytes of programs. `engine`: the engine, for CPU memory only; `batched`: batched sends and receives
-of the inner backend, for every device; `auto`: the engine for CPU memory, batched for other devices, and kernels for
-plans; `stand-in`: like `auto`, but plans run on CPUs instead of GPUs, for tests.
+"""How the data of programs is moved. `engine`: by the engine, for CPU memory only; `batched`: by batched sends and
+receives of the inner backend, for every device; `auto`: by the engine for CPU memory, by batched messages for other
+devices, and by kernels for plans; `stand-in`: like `auto`, but plans run on CPUs instead of GPUs, for tests.
 """
 
 _PLAN_BYTES = 64 << 20
@@ -24,16 +24,16 @@ _PLAN_BYTES = 64 << 20
 class JobSettings:
     """The settings of a job. Each one comes from an environment variable:
 
-    table:      CHORALE_TABLE, the file of the tuning table
+    table:      CHORALE_TABLE, path of the tuning table
     strict:     CHORALE_STRICT=1 refuses calls without an entry
-    report:     CHORALE_REPORT, a file or - for stderr
+    report:     CHORALE_REPORT, path of the report, or - for stderr
     inner:      CHORALE_INNER, the backend for calls without a program
     interface:  CHORALE_INTERFACE, the network device for the engine's connections
     transport:  CHORALE_TRANSPORT, see TRANSPORTS
     reload_s:   CHORALE_RELOAD, seconds between two checks for a new table file; 0 for never
-    status:     CHORALE_STATUS, a file in which the report is kept up to date
-    plan_bytes: CHORALE_PLAN_BYTES, size of the largest vector for which GPU memory is reserved for plans, the programs
-                that run as GPU kernels
+    status:     CHORALE_STATUS, path of a report that is updated while the job runs
+    plan_bytes: CHORALE_PLAN_BYTES, size of the largest vector for which GPU memory is reserved; only for plans
+                (programs that run as GPU kernels)
     wide_sums:  CHORALE_PLAN_WIDE_SUMS=1 makes plans add 16-bit floats in float32
     """
 
@@ -110,10 +110,11 @@ def read_table(path: Path) -> tuple[Table, str]:
 def job_table(path: Path) -> tuple[Table, str]:
     """Return the table at `path` and its digest, after checking everything that a job would run.
 
-    Raises InvalidInput if `read_table` does, if CHORALE_TABLE_KEY is set and the table is not signed with that key, or
-    if a program does not compute its collective or has an encoding for the engine that differs from its text.
-    The digests of tables that passed are stored in a private folder of this user. If several processes start together,
-    only one of them checks.
+    Raises InvalidInput if the file is unreadable or not a table, if CHORALE_TABLE_KEY is set and the table is not
+    signed with that key, or if `checked_table` finds a violation, such as a program that does not compute its
+    collective or whose encoding for the engine differs from its text.
+    The digests of tables that passed the check are stored in a private folder of this user. If several processes start
+    together, only one of them checks the table.
     """
     data = _file_of_table(path)
     table, digest = parse_table(data)

@@ -9,8 +9,9 @@ from chorale.synth.errors import ChoraleError
 
 
 def main() -> int:
-    """Check the table file (first argument) against its digest (second argument). Print its content for the ranks and
-    return 0, or print the reason for refusing it and return 1.
+    """Check the table file (first command-line argument), which must have the expected digest (second argument).
+
+    If the table is valid, print its content for the ranks and return 0; otherwise print the reason and return 1.
     """
     path, digest = sys.argv[1:]
     try:
@@ -26,8 +27,9 @@ def main() -> int:
 
 
 def content_for_ranks(table: Table, digest: str) -> bytes:
-    """Return what native/table.cpp parses: the digest and the number of ranks, then for each program a line `program`
-    and each rank's words (packed, see layout.py), and for each entry a line `entry`, in which -1 stands for None.
+    """Return `table` in the format that native/table.cpp parses: the digest and the number of ranks, then for each
+    program a line `program` and each rank's encoded part (packed, see layout.py), then for each entry a line `entry`,
+    in which -1 stands for None.
     """
     parts, numbers = [f"{digest} {table.ranks}\n".encode()], {}
     for number, program in enumerate(table.programs.values()):

@@ -1,10 +1,10 @@
 """Build the preloaded library for the installed MPI.
 
-MPI handles (communicators, types) are integers in MPICH's header and addresses in Open MPI 5's, which lacks MPI's
-standard ABI. So the library only works with programs that were compiled for the same MPI. It is linked with that MPI:
-then MPI's functions are found even if a program loads MPI late, as Python does. A program for another MPI (for example
-for the standard ABI, with mpicc_abi) is refused with a message; `chorale job mpi-preload MPICC` builds a library for
-it.
+MPI handles (communicators, types) are integers in MPICH and addresses in Open MPI 5, which does not implement MPI's
+standard ABI. So the library only works with programs that were compiled for the same MPI. The library is linked with
+that MPI, so that MPI's functions are found even if a program loads MPI late, as Python does. The library refuses a
+program that was compiled for another MPI (for example for the standard ABI, with mpicc_abi) with a message;
+`chorale job mpi-preload MPICC` builds a library for such a program.
 """
 
 import os
@@ -26,15 +26,15 @@ _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder from which the library's Python process imports the table check."""
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
-"""Options that leave out the C++ bindings (removed in MPI 3), which need libraries that only C++ programs link."""
+"""Options that leave out the C++ bindings (removed in MPI 3): these need libraries that only C++ programs link."""
 
 
 def preload_library(mpicc: Path | None = None) -> Path:
-    """Return the library's path for LD_PRELOAD; build it first if necessary.
+    """Return the path of the library, for LD_PRELOAD; build the library first if necessary.
 
     mpicc: compiler of the MPI that programs use; by default the one next to mpiexec
 
-    Raises Unavailable without MPI, its header or a compiler.
+    Raises Unavailable if MPI, its header or a compiler is missing.
     """
     mpicc, way_out = mpicc or find_mpicc(), "name an mpicc that works"
     try:  # MPI's preprocessor definitions, header folders and library
@@ -69,7 +69,7 @@ def _loadable(folder: Path) -> Path:
 
 
 def find_mpicc(name: str = "mpicc") -> Path:
-    """Return the compiler `name`: a path, or a file next to mpiexec or on PATH. Raises Unavailable if there is none."""
+    """Return the path of the compiler `name`, found next to mpiexec or on PATH. Raises Unavailable if not found."""
     mpiexec = Path(find_mpiexec())
     beside = mpiexec.parent / name
     path = str(beside) if beside.exists() else shutil.which(name)
@@ -83,9 +83,9 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
     """Return a short path to the library for `mpicc` that does not change when the library is built again.
 
     mpicc:  a path, or the name of a file next to mpiexec or on PATH; by default the mpicc next to mpiexec
-    folder: folder for a copy of the library, created if its parent exists; None to use a link
+    folder: folder for a copy of the library, created if its parent exists; None: the path is a link to the library
 
-    Raises InvalidInput if the folder cannot be written, and Unavailable without MPI, its header or a compiler.
+    Raises InvalidInput if the folder cannot be written, and Unavailable if MPI, its header or a compiler is missing.
     """
     library = preload_library(find_mpicc(mpicc or "mpicc"))
     kind = "" if mpicc is None else re.sub("[^a-z0-9]+", "-", f"-{Path(mpicc).name.lower()}")

@@ -2,12 +2,12 @@
 
     NCCL_TUNER_PLUGIN=$(python -P -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
 
-The wheel contains it; otherwise it is built at first use, which needs neither CUDA nor NCCL's sources. NCCL's example
-plug-in reads the same file. But the NCCL 2.29.7 example ends the process at the first matching row, and later
-versions use a single channel for all calls without a row.
+The wheel contains the plug-in; without a wheel, it is built at first use, which needs neither CUDA nor NCCL's sources.
+NCCL's example plug-in reads the same file. But the example of NCCL 2.29.7 ends the process at the first matching row,
+and the examples of later versions use a single channel for all calls without a row.
 
-With CHORALE_TUNER_REPORT=FILE a job records which calls each row decided, and what NCCL would have chosen without the
-row; `python -P -m chorale.job.nccl.plugin FILE` prints this report.
+With CHORALE_TUNER_REPORT=FILE, a job records to which calls each row was applied, and what NCCL would have chosen
+without the row; `python -P -m chorale.job.nccl.plugin FILE` prints this report.
 """
 
 import json
@@ -26,8 +26,8 @@ _SUMS = ("calls", "bytes", "refused", "chunks", "cost_us")
 
 
 def applied_rows(path: Path) -> list[dict[str, Any]]:
-    """Return what each row of the tuner file decided, summed over the processes that wrote the report at `path`.
-    calls, bytes: number of calls that the row decided, and their total size
+    """Return how each row of the tuner file was applied, summed over the processes that wrote the report at `path`.
+    calls, bytes: number of calls to which the row was applied, and their total size
     refused: number of calls for which NCCL lacks the row's combination of algorithm and protocol
     cost_us: time in us that NCCL estimates for the row's choice
     own:     NCCL's choice without the row, and its estimated time (None before NCCL 2.22)
@@ -57,7 +57,7 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print the plug-in's path or, if `arguments` names a report, what each row decided."""
+    """Print the plug-in's path or, if `arguments` contains the path of a report, how each row was applied."""
     try:
         lines = [] if arguments else [str(tuner_plugin())]
         for row in applied_rows(Path(arguments[0])) if arguments else ():

@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def register() -> None:
-    """Make the backend known to ray.util.collective in this process. Safe to call twice."""
+    """Register the backend CHORALE with ray.util.collective in this process. Safe to call twice."""
     from ray.util.collective.backend_registry import register_collective_backend  # noqa: PLC0415
 
     from chorale.job.ray.collective_group import ChoraleRayGroup  # noqa: PLC0415 - Ray is imported where it is used

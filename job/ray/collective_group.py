@@ -118,7 +118,7 @@ class ChoraleRayGroup(BaseGroup):
     def _run(
         self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
     ) -> bool:
-        """Run the program for a call. Return False, after counting the reason, if the library must handle the call.
+        """Run the program for a call and return True. If the library must handle the call, count why and return False.
 
         Arrays that are not contiguous are copied.
         """
@@ -183,7 +183,7 @@ def _tensors(values: Any) -> list[Any]:
 
 
 class _KeyValues:
-    """Gives Ray's key-value store the methods of torch's stores that `StoreExchange` uses."""
+    """Wraps Ray's key-value store in an object with the methods of torch stores that `StoreExchange` uses."""
 
     def check(self, keys: list[str]) -> bool:
         return all(internal_kv._internal_kv_exists(key.encode()) for key in keys)

@@ -1,4 +1,4 @@
-"""Defines tuning tables: their programs, their entries (which program runs for which calls), and the file format.
+"""Defines tuning tables: their programs, their entries (which say what runs for which calls), and the file format.
 
 The format of the file:
 
@@ -6,7 +6,7 @@ The format of the file:
     HEADER_BYTES INDEX_BYTES BLOB_BYTES SHA256 [HMAC]
     header: one line of canonical JSON, for people and for Python
     index:  lines of words derived from the header, for readers without a JSON parser
-    blobs:  compressed program texts, and each rank's words
+    blobs:  compressed program texts, and each rank's part of each program, encoded for the engine ("words")
 
 SHA256 covers everything after the second line and is the digest of the table; HMAC is the optional signature.
 Index lines:
@@ -39,17 +39,17 @@ FORMAT = "chorale-table/1"
 """First line of a table file."""
 
 ANY_DTYPE = "any"
-"""Element type of an entry that applies to all types."""
+"""Value of `dtype` in an entry that applies to all element types."""
 
 PLAN_TARGET = "mscclpp-json"
-"""Target of programs that are plans. In jobs, only GPUs run them, as kernels."""
+"""Target of the programs that are plans. In jobs, plans run only on GPUs, as kernels."""
 
 Json = Mapping[str, Any]
 _WAY_OUT = "write it again: chorale table write"
 MAX_TABLE_BYTES = 2**28
 MAX_HEADER_BYTES = 2**24
 MAX_TEXT_BYTES = 2**27
-"""Limit for the total size of all uncompressed program texts, in bytes."""
+"""Maximum total size of all program texts before compression, in bytes."""
 MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
 
@@ -65,7 +65,7 @@ class JobEntry:
     measured:  the measurement with its confidence interval; None if nothing was measured
     certificate: proven quality of the schedule; None for the library's own algorithm
     provenance: campaign, MLflow run and version of Chorale that produced the entry
-    settings:  library settings if the library runs the collective; None to leave them to the library
+    settings:  settings for the library's own algorithm; None if a program runs or the library chooses them
     """
 
     collective: str
@@ -152,7 +152,7 @@ class Fallback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupEntries:
-    """Finds a call's entry among a table's entries for one group, in time proportional to their number."""
+    """The entries of a table for one group. `find` takes time proportional to their number."""
 
     entries: tuple[JobEntry, ...]
 
@@ -166,7 +166,7 @@ class GroupEntries:
 
     def find(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
         """Return the entry for a call on a whole vector of `size_bytes`, or the reason why no program runs.
-        An entry for exactly this element type takes precedence over one for any type.
+        An entry for exactly the element type `dtype` takes precedence over an entry for any type.
         """
         found, reason = self.entries, Fallback.GROUP
         tests = (

@@ -1,4 +1,4 @@
-"""Merges and compares tables for the same ranks on the same network."""
+"""Merges and compares tuning tables for the same ranks on the same network."""
 
 from __future__ import annotations
 
@@ -85,8 +85,9 @@ def describe(entry: JobEntry) -> str:
 
 
 def overlapping(entries: Sequence[JobEntry]) -> list[tuple[JobEntry, JobEntry]]:
-    """Return pairs of entries that have the same key, are neighbours by size, and overlap. The result is empty only if
-    no two entries with the same key overlap.
+    """Return the pairs of overlapping entries that have the same key and are neighbours when sorted by size.
+
+    The result is empty only if no two entries with the same key overlap.
     """
     pairs = []
     for _, group in groupby(sorted(entries, key=sort_key), key=lambda entry: entry.key):
@@ -95,7 +96,7 @@ def overlapping(entries: Sequence[JobEntry]) -> list[tuple[JobEntry, JobEntry]]:
 
 
 def require_disjoint(entries: Sequence[JobEntry], way_out: str) -> None:
-    """Raise InvalidInput, naming the first few pairs, if entries with the same key overlap."""
+    """Raise InvalidInput if entries with the same key overlap. The error lists the first few pairs."""
     pairs = overlapping(entries)
     if pairs:
         texts = [f"{describe(one)} and {SizeRange.of(other)}" for one, other in pairs[:MAX_NAMED]]
@@ -108,10 +109,10 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
 
     prefer: which entry wins if two entries cover the same sizes: the one from the `first` or the `last` table. The
             other entry keeps its remaining sizes. With None, a conflict raises InvalidInput. Entries with the same
-            program never conflict; the first one's measurement is kept.
+            program and settings never conflict; for sizes that both cover, the first entry is kept.
 
     Also raises InvalidInput if the tables are for different rank counts or networks. A table that only has entries for
-    groups does not name the job's network, so it can be merged with any table.
+    groups does not name the job's network, so it can be merged with a table for any network.
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("unknown preference '{}'", prefer, f"choose {' or '.join(PREFERENCES)}")
@@ -140,7 +141,7 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
 
 
 def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
-    """Return the merged entries; earlier tables win. Raises InvalidInput on a conflict if `strict`."""
+    """Return the merged entries. In a conflict, the earlier table wins or, if `strict`, InvalidInput is raised."""
     joined: dict[object, list[JobEntry]] = defaultdict(list)
     conflicts: list[str] = []
     for table in tables:

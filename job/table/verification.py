@@ -1,4 +1,4 @@
-"""Check a table: that its entries are consistent, and that every program is correct.
+"""Check that the entries of a tuning table are consistent, and that each of its programs is correct.
 
 Program parsers are imported only for a check, so that reading a table stays fast.
 """
@@ -22,7 +22,7 @@ from chorale.synth.targets.registry import Lifted
 SWITCHES = "switches"
 """Name of the rule that forbids programs in which switches do part of the work."""
 Connected = Callable[[int, int], bool]
-"""Returns whether data can travel directly from one rank of the job to another."""
+"""A function that returns whether data can travel from one rank of the job (first argument) to another (second)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class TableViolation:
 
 
 def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
-    """Return the table in a file and the rules that it violates, except for those that `link_violations` checks.
+    """Return the table in a file and the violated rules. The rule that `link_violations` checks is not included.
 
-    If the file is damaged, the table is None, and the only violation says why. Raises InvalidInput if it is not a table
-    file.
+    If the file is damaged, the table is None, and the only violation says why. Raises InvalidInput if `data` is not
+    the content of a table file.
     """
     try:
         table, _ = parse_table(data)
@@ -55,7 +55,7 @@ def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
 
 
 def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for each fault of a program. Whether the network has the links is not checked."""
+    """Yield (rule, message) for each fault of a program. Does not check whether the network has the necessary links."""
     if hashlib.sha256(program.text).hexdigest() != program.digest:
         yield "digest", "the text does not match the digest"
     try:
@@ -85,7 +85,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Execute a program symbolically; yield (rule, message) per fault. Raises InvalidInput if it is not a program."""
+    """Execute a program symbolically; yield (rule, message) for each fault. Raises InvalidInput for other texts."""
     return _broken_rules(read_unchecked(text))
 
 
@@ -100,7 +100,7 @@ def _broken_rules(lifted: Lifted[AnyProgram]) -> Iterator[tuple[str, str]]:
 
 
 def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
-    """Return a violation for each pair of ranks between which a program sends although the network has no path."""
+    """Return a violation for each transfer of a program between two ranks that the network does not connect."""
     groups = {(entry.program, entry.group) for entry in table.entries if entry.program is not None}
     found = []
     for digest, group in sorted(groups, key=str):
@@ -112,7 +112,7 @@ def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
 
 
 def unlinked(text: bytes, ranks: tuple[int, ...], connected: Connected) -> list[tuple[int, int]]:
-    """Return the pairs of ranks between which a valid program sends although the network has no path between them.
+    """Return the pairs (sender, receiver) of a valid program's ranks that the network does not connect.
 
     ranks: ranks of the job, in the order of the program's ranks
     """
@@ -145,11 +145,10 @@ def _of_entries(table: Table) -> Iterator[TableViolation]:
 
 
 def table_program(text: bytes, target: str, method: str, parameters: Mapping[str, Any]) -> TableProgram:
-    """Return the program in `text` with its encoding for the engine. text: file content that `lift` can parse
+    """Return the program in `text`, with its encoding for the engine. Raises the same errors as `lift`.
 
+    text: content of a program file that `lift` can parse
     target, method, parameters: origin of the program, for information only
-
-    Raises the errors of `lift`.
     """
     program = lift_code(text)
     assert isinstance(program, Program | ExecutionPlan)

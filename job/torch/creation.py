@@ -1,4 +1,4 @@
-"""Creates a group: its inner group, the table on which all ranks agree, the engine, and GPU memory for plans."""
+"""Creates a process group, with its inner group, the table on which all ranks agree, the engine, and GPU memory."""
 
 import hashlib
 import os
@@ -108,9 +108,9 @@ def group_programs(
 class _Loader:
     """Loads tables for one member of a group and connects it to the other members.
 
-    batched:   transports that all tables share, by device type
+    batched:   device type -> transport that all tables share
     job_ranks: number of ranks of the first table, 0 without a table
-    turns:     number of tables with plans that were loaded so far; it makes the names of transports unique
+    turns:     number of tables with plans loaded so far, which is part of the names of transports to make them unique
     """
 
     member: GroupMember
@@ -121,7 +121,7 @@ class _Loader:
     turns: int = 0
 
     def first(self, table: Table | None, digest: str, exchange: StoreExchange) -> LoadedTable:
-        """Load the first table of the group; `table` is None in a job without one. Raises the errors of GroupEngine."""
+        """Load the group's first table (None in a job without a table). Raises the same errors as GroupEngine."""
         members, settings = self.member.members, self.settings
         if table is None:
             require_one_table(members, [texts[0] for texts in exchange([digest])])
@@ -151,7 +151,7 @@ class _Loader:
         return replace(loaded, owned=(*loaded.owned, *owned), plans=kernels)
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
-        """Load a table to which the group may switch. Raises InvalidInput if it is for another number of ranks."""
+        """Load another table for the group to switch to. Raises InvalidInput if its number of ranks is different."""
         if table.ranks != self.job_ranks:
             rule = f"a new table must be for the {self.job_ranks} ranks of the job"
             raise InvalidInput(rule, f"{table.ranks}", "write one for them")
@@ -162,7 +162,7 @@ class _Loader:
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:
-    """Start this process's report and status file. Return the function that writes them at the end of the job."""
+    """Start this process's report and status file. Return a function that writes both, for the end of the job."""
     write = report_at_end(settings.report)
     status = StatusFile(Path(settings.status)) if settings.status else None
 
@@ -175,18 +175,19 @@ def _at_end(settings: JobSettings) -> Callable[[], None]:
 
 
 OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
-"""Environment variable; if it is 1, torch lets ranks share a GPU."""
+"""Environment variable: if its value is 1, torch lets several ranks share a GPU."""
 
 
 def device_transport(
     member: GroupMember, name: str, texts: Mapping[bytes, int], settings: JobSettings
 ) -> DeviceTransport | Fallback:
-    """Return the transport that runs the plans in `texts`, or why no rank can run plans; all ranks call this together.
+    """Return the transport that runs the plans in `texts`, or the reason why the group cannot run plans.
 
-    Plans are programs that run as GPU kernels. None can run if a rank has no GPU, if GPUs cannot access each other's
-    memory, or if a rank fails to prepare its plans. The first rank of the group reports the reason on stderr.
+    All ranks must call this together. Plans are programs that run as GPU kernels. No plan can run if a rank has no GPU,
+    if GPUs cannot access each other's memory, or if a rank fails to prepare its plans. The first rank of the group
+    prints the reason on stderr.
 
-    name:  name for this table, different from all names used before in this group
+    name:  name for this table that was not used before in this group
     texts: text of each plan -> size in bytes of the largest vector for which memory is reserved
     """
     exchange, transport, reason = member.exchange(f"plans-{name}"), None, ""
@@ -214,7 +215,7 @@ def device_transport(
             own = f"chorale-{'-'.join(map(str, member.members))}-{name}"
             device = CudaDevice(member.rank, len(member.members), dist.PrefixStore(own, member.store), own, sharing)
             most_blocks = min(int(blocks) for _, _, blocks in facts) // sharing
-        device.prepare(Arithmetic(DataType.FLOAT32))  # fails here, not later, if there is no compiler
+        device.prepare(Arithmetic(DataType.FLOAT32))  # without a compiler, this fails here and not later
         requests = {}
         for text, most_bytes in texts.items():
             plan = lift_code(text)
@@ -235,7 +236,7 @@ def device_transport(
 
 
 def _facts() -> list[str]:
-    """Return the names of host and GPU, and the number of multiprocessors; [] without a GPU that can run plans."""
+    """Return the host name, and the GPU's UUID and number of multiprocessors; [] without a GPU that can run plans."""
     if not torch.cuda.is_available() or torch.version.hip:
         return []
     own, others = torch.cuda.current_device(), range(torch.cuda.device_count())

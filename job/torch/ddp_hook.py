@@ -23,14 +23,14 @@ _numbers = itertools.count()
 
 
 class ProgramHook:
-    """Runs a table's programs for a process group of any backend, with its own engine. Close it at the end.
+    """Runs a table's programs for a process group of any backend, with a separate engine. Close the hook at the end.
 
     All ranks of the group must create the same number of hooks, together and in the same order.
     """
 
     def __init__(self, group: Any = None, timeout: timedelta = timedelta(minutes=30)) -> None:
-        """Connect this rank to the other ranks of `group` (by default all ranks). `timeout` limits connecting and each
-        run. Raises the errors of `group_programs`.
+        """Connect this rank to the other ranks of `group` (by default all ranks). `timeout` is the limit for connecting
+        and for each run. Raises the same errors as `group_programs`.
         """
         self._group = dist.group.WORLD if group is None else group
         members = dist.get_process_group_ranks(self._group)
@@ -56,5 +56,5 @@ class ProgramHook:
 
 
 def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket. Pass this function to `register_comm_hook` together with a ProgramHook as its state."""
+    """Average the gradients of `bucket`. Pass a ProgramHook and this function to `register_comm_hook`."""
     return hook.average(bucket)

@@ -22,9 +22,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """Handles the calls without a program. group: an ordinary torch process group; backends: its backends by
-    device type
-    """
+    """Handles calls without a program. group: ordinary torch process group; backends: its backend per device type"""
 
     group: Any
     backends: dict[str, tuple[Any, Any]]
@@ -45,7 +43,7 @@ def inner_group(options: Any, name: str | None, purpose: str = "inner") -> Inner
 
 
 def register_backends(group: Any, backends: dict[str, tuple[Any, Any]]) -> None:
-    """Register `backends` (by device type) with `group`; the first one becomes the default."""
+    """Register `backends` (device type -> backend) with `group`; the first backend becomes the default."""
     for device, (kind, backend) in backends.items():
         group._register_backend(torch.device(device), kind, backend)
     group._set_default_backend(next(iter(backends.values()))[0])
@@ -89,7 +87,7 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
 
 
 def meeting_host(store: Any) -> str | None:
-    """Return the host of `store`, through which the ranks find each other, or None if it is a file."""
+    """Return the host of the store through which the ranks find each other, or None if the store is a file."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
@@ -99,8 +97,8 @@ def meeting_host(store: Any) -> str | None:
 def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
     """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share.
 
-    If `names` is empty, the only device is the one from which this host reaches the host `toward`: Gloo's default,
-    the address of this host's name, often cannot be reached from other hosts.
+    names:  network interfaces, separated by commas; if empty, the interface that leads to the host `toward` is used.
+            Gloo's default would be the address to which this host's name resolves, which other hosts often cannot reach
     """
     make = dist.ProcessGroupGloo
     if names:
@@ -114,7 +112,7 @@ def _address_toward(host: str) -> str | None:
     try:
         family, kind, *_, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as way:
-            way.connect(address)  # sends nothing
+            way.connect(address)  # a UDP socket, so this sends nothing
             own = str(way.getsockname()[0])
     except OSError:
         return None
@@ -131,7 +129,7 @@ _COPIED = {
     **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base"), 1),
     "alltoall_base": 2,
 }
-"""Name of a method -> number of leading arguments that may be non-contiguous. The first argument receives results."""
+"""Name of a method -> number of its leading arguments that may be non-contiguous. The first one receives results."""
 
 
 class InnerCalls:
@@ -146,8 +144,8 @@ class InnerCalls:
         return partial(self._call, name) if name in _COPIED else getattr(self._group, name)
 
     def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
-        """Call the group's method, with contiguous copies if necessary. Return its `Work`, or one that ends when the
-        results have been copied back. An average of integers is computed as a sum and then divided.
+        """Call the group's method `name`, with contiguous copies of tensors if necessary. Return a `Work` that ends
+        when the results have been copied back. An average of integers is computed as a sum, followed by a division.
         """
         method, count = getattr(self._group, name), _COPIED[name]
         options: Any = next((o for o in (*arguments[count:], *more.values()) if hasattr(o, "asyncOp")), None)

@@ -1,8 +1,8 @@
 """Defines Chorale's process group for torch, which turns each call into a program run or a call of the inner group.
 
-torch calls a Python group through a C++ class. If the Python class lacks a method, the C++ class calls its own method
-without releasing the GIL. So all methods of that class are defined here; their names resemble those of the functions in
-torch.distributed. Some have two names because torch renamed them in 2.13.
+torch calls a Python group through a C++ class. If the Python class does not define a method, the C++ class runs its own
+version of the method, which does not release the GIL. So all methods of the C++ class are defined here; their names
+resemble those of the functions in torch.distributed. Some methods have two names because torch 2.13 renamed them.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ from chorale.job.torch.work import SeveralWorks
 from chorale.runners.engine.library import ReduceOp
 
 _MOST_PADDING = 2
-"""Shards of different sizes are padded for a program if that increases the bytes by at most this factor."""
+"""Shards of different sizes are padded to run a program only if padding increases the bytes by at most this factor."""
 
 
 class ChoraleGroup(DelegatingGroup):
@@ -49,8 +49,8 @@ class ChoraleGroup(DelegatingGroup):
         self._at_end = at_end
 
     def plan_tensor(self, elements: int, dtype: Any) -> Any:
-        """Return a tensor of zeros that plans access directly, without copies; all ranks call this together. If the
-        group runs no plans, the tensor is an ordinary one, on the accelerator if there is one."""
+        """Return a tensor of zeros that plans access directly, without copies. All ranks must call this together. If
+        the group runs no plans, return an ordinary tensor, on the accelerator if there is one."""
         plans = self._programs.loaded.plans
         if not isinstance(plans, Fallback):
             return plans.empty(elements, dtype)
@@ -93,8 +93,8 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Start an allgather of tensors whose different sizes are known to all ranks, and return its work: a program
-        run with padding, or else one broadcast of the inner group per rank. Returns None if neither is possible.
+        """Start an allgather of tensors of different sizes, which all ranks know: run a program with padded shards or,
+        if that is not possible, one broadcast of the inner group per rank. Return the `Work`, or None if neither works.
         """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(map(size_of, parts)), max(sizes)
@@ -157,7 +157,7 @@ class ChoraleGroup(DelegatingGroup):
     def all_to_all_single(
         self, output: Any, source: Any, output_splits: Any, input_splits: Any, opts: Any = None, **more: Any
     ) -> Any:
-        """See torch.distributed.all_to_all_single. In a call with splits, shards may differ in size."""
+        """See torch.distributed.all_to_all_single. Shards may differ in size if the call passes split sizes."""
         even = not output_splits and not input_splits and output.numel() == source.numel()
         if output_splits or input_splits:
             work = self._alltoall_uneven(output, source, output_splits, input_splits, opts)
@@ -171,7 +171,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.alltoall_base(output, source, output_splits, input_splits, *([opts] if opts else []), **more)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_to_all. Shards are lists of tensors, which gloo alone does not support."""
+        """See torch.distributed.all_to_all. The shards are separate tensors; gloo alone cannot handle them."""
         if inputs[0].device.type != "cpu" and not self._programs.has("alltoall"):
             return self._inner.alltoall(outputs, inputs, *([opts] if opts else []))
         source = torch.cat([part.detach().reshape(-1) for part in inputs])
@@ -184,10 +184,10 @@ class ChoraleGroup(DelegatingGroup):
         return SeveralWorks([], list(outputs))
 
     def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
-        """Start a plan for these sizes, or a program with padded shards. Return its work, or None if the inner group
-        must handle the call.
+        """Start an all-to-all of shards with different sizes: with a rail plan for these sizes, or with a program and
+        padded shards. Return its `Work`, or None if the inner group must handle the call.
 
-        If a plan or a program might handle the call, all ranks first exchange the sizes of their shards.
+        If a rail plan or a program might handle the call, all ranks first exchange the sizes of their shards.
         """
         network = self._programs.loaded.network
         if (
@@ -294,7 +294,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int | None = None) -> Any:
-        """Count a call that the inner group must handle, and return None. size_bytes: by default, size of `tensor`"""
+        """Count a call that the inner group must handle; return None. size_bytes: default: size of `tensor`"""
         self._programs.fall_back(
             reason, collective, tensor.dtype, size_of(tensor) if size_bytes is None else size_bytes
         )
@@ -306,14 +306,14 @@ class ChoraleGroup(DelegatingGroup):
 
 
 def _plain(lists: Any, tensors: Any) -> bool:
-    """Return whether the arguments have the form that torch's functions pass: `lists` contains exactly one list."""
+    """Return whether both arguments are lists and `lists` contains exactly one list, as torch's functions pass them."""
     return isinstance(tensors, list) and isinstance(lists, list) and len(lists) == 1 and isinstance(lists[0], list)
 
 
 def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
     """Return the tensors to reduce, the options, and the operation that `options` names (by default a sum).
 
-    PREMUL_SUM becomes a sum of `tensors` times its factor; it is checked last, since most calls do not use it.
+    For PREMUL_SUM, the tensors are multiplied by its factor, and the operation becomes a sum.
     """
     operation = ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
     if operation is not None or options.reduceOp.op != c10d.ReduceOp.RedOpType.PREMUL_SUM:
@@ -343,9 +343,10 @@ def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Return a call's arguments, possibly in torch's short forms, as a list of tensors and options of class `kind`.
+    """Convert the arguments of a call, which may be in torch's short forms. Return a list of tensors, and options.
 
-    options: an options object, or the value of its field `second`; more: further fields by name
+    options: an options object of class `kind`, or only the value of its field `second`
+    more:    values of further fields, by field name
     """
     tensors = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
     if isinstance(options, kind) and not more:

@@ -35,7 +35,7 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""torch's reduce operation -> the engine's. Looked up for every call, so it must be fast."""
+"""torch's reduce operation -> the engine's operation. A dictionary, because it is looked up for every call."""
 Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 
@@ -47,7 +47,7 @@ class ProgramCall:
     root:           root of a broadcast or reduce, else None
     source, target: tensors for `Transport.run`
     operation:      reduce operation; None if programs do not support it
-    results:        value of the work's future: the caller's output tensors
+    results:        the caller's output tensors, which become the value of the `Work`'s future
     finish:         function to call after the run, to copy the output to the caller's tensors; None if not needed
     """
 
@@ -117,7 +117,7 @@ def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None
 
 
 def size_of(tensor: Any) -> int:
-    """Return the total size of the elements of `tensor` in bytes; for a sparse tensor, the size of its values."""
+    """Return the total size of the elements of `tensor` in bytes; for a sparse tensor, only of the stored values."""
     if tensor.layout is torch.strided:
         return int(tensor.nbytes)
     return int(tensor._values().nbytes if tensor.is_sparse else tensor.numel() * tensor.element_size())
@@ -129,7 +129,7 @@ def padded(
     """Return the `ProgramCall` for shards that are padded to `largest` elements each.
 
     sizes:   number of elements of each shard; shards are consecutive in `source`
-    outputs: tensors for the received shards, by rank
+    outputs: tensors for the received shards, indexed by rank
     """
     given = source.new_zeros(len(sizes), largest)
     for row, part in zip(given, source.detach().reshape(-1).split(list(sizes)), strict=True):
@@ -144,7 +144,7 @@ def padded(
 
 
 def same_sizes(tensors: Sequence[Any], like: Any) -> bool:
-    """Return whether all `tensors` have the same number and type of elements as `like`."""
+    """Return whether each of `tensors` has the same number of elements and the same element type as `like`."""
     return all(tensor.numel() == like.numel() and tensor.dtype == like.dtype for tensor in tensors)
 
 
@@ -186,10 +186,10 @@ class GroupPrograms:
         """Start the program for a collective call and return its `Work`. If the library must handle the call, count the
         reason and return None.
 
-        All ranks call this for every collective, in the same order.
+        All ranks must call this for every collective, in the same order.
 
         size_bytes: size of the whole vector; None if `tensor` is the whole vector
-        make:       creates the call; called only if a program runs
+        make:       function that creates the call; called only if a program runs
         options:    torch's options, which may contain a time limit and whether the caller waits
 
         Raises InvalidInput if the table does not cover the call in strict mode, or if a CUDA graph is being captured
@@ -248,7 +248,7 @@ class GroupPrograms:
         return any(entry.collective == collective and entry.program is not None for entry in entries)
 
     def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
-        """Count a call that the library handles. Raises InvalidInput in strict mode."""
+        """Count a call that the library handles. Raises InvalidInput in strict mode unless the table says `library`."""
         if self.strict and reason is not Fallback.LIBRARY:
             call = f"{collective} of {size_bytes} bytes of {_name(dtype)}: {reason}"
             way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"

@@ -1,8 +1,8 @@
 """Plans an all-to-all with given shard sizes for boxes of GPUs with a NIC per rail. A plan makes up to 3 library calls.
 
-All ranks know the sizes of all shards and compute the same plan: data go to the ranks whose NICs send them, then over
-these NICs to other boxes, then to their targets. The plan is used if it is predicted to take less time than the
-library, which sends each shard over the shortest path.
+All ranks know the sizes of all shards and compute the same plan. The first call moves data to the ranks whose NICs will
+send them, the second over these NICs to other boxes, and the third to their targets. The plan is used if it is
+predicted to take less time than the library, which sends each shard over the shortest path.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class RailExchange:
     stops: tuple[NDArray[np.int64], ...]
 
     def run(self, group: Any, rank: int, ranks: int, source: Any, target: Any, options: Any) -> None:
-        """Run the plan on flat tensors; return when `target` is complete or, on an accelerator, everything is enqueued.
+        """Run the plan on flat tensors. Return when `target` is complete or, on an accelerator, all calls are enqueued.
 
         options: torch's options for each call of `group`
         """
@@ -64,7 +64,7 @@ def _parts(pieces: NDArray[np.int64], amounts: NDArray[np.int64], whole: Any) ->
 
 
 def network_of_table(table: Table, members: Sequence[int]) -> RailFabric | None:
-    """Return the table's network if it has boxes with rails and bandwidths and all ranks are members, or None."""
+    """Return the table's network, or None if it has no boxes with rails and bandwidths, or the group lacks a rank."""
     if tuple(members) != tuple(range(table.ranks)):
         return None
     with suppress(InvalidInput):  # for example, the spec names a file that this rank does not have
@@ -75,7 +75,7 @@ def network_of_table(table: Table, members: Sequence[int]) -> RailFabric | None:
 
 
 def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes: int) -> RailExchange | None:
-    """Return a plan for `sizes` (int64[ranks, ranks], elements), or None if the library is expected to be as fast."""
+    """Return a plan for `sizes` (int64[ranks, ranks], elements), or None if it would save less than 1 ms."""
     try:
         matrix = traffic_matrix("sizes", sizes)
     except InvalidInput:  # no rank sends anything, or the amounts are too large

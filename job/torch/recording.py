@@ -1,4 +1,4 @@
-"""A process group that records its calls: collective, element type, group, size, number of calls and time."""
+"""A process group that records its calls. A record has collective, element type, group, size, call count and time."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class RecordingGroup(ChoraleGroup):
 def _recorded(name: str, collective: str, position: int, has_root: bool = False) -> None:
     """Make the method `name` of RecordingGroup record each call when it ends.
 
-    position: position of the argument with the whole vector: a tensor, or a list of one tensor. If it is a list of
-              lists, the size is that of the other argument's shard times the number of ranks.
+    position: index of the argument with the whole vector: a tensor, or a list of one tensor. If the argument is a list
+              of lists, the size of the vector is the size of the shard in the other argument times the number of ranks.
     """
     call = getattr(ChoraleGroup, name)
 
@@ -75,7 +75,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Wraps a `Work` that has no future, for example Gloo's for a reduce-scatter. `wait` counts the call."""
+    """Wraps a `Work` without a future, such as that of a reduce-scatter with Gloo. `wait` counts the call."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
@@ -113,10 +113,10 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
 
 @cache
 def report_at_end(where: str | None) -> Callable[[], None]:
-    """Return a function that writes this process's report if it has changed. The report is also written when the
-    process ends.
+    """Return a function that writes this process's report if it has changed since it was last written. The report is
+    also written when the process ends.
 
-    where: a file, `-` for a line on stderr, None to write nothing
+    where: path of a file; `-` to print one line on stderr; None to write nothing
     """
     written = ""
 
@@ -146,9 +146,9 @@ def report_at_end(where: str | None) -> Callable[[], None]:
 
 
 class StatusFile:
-    """Keeps a status file up to date until `close`: the report of this process, and calls and seconds by size.
+    """Keeps a status file up to date until `close`: this process's report, with calls and seconds for each size.
 
-    It is meant for programs that watch the job. Each new version replaces the complete file.
+    Other programs watch the job through this file. Each update replaces the file atomically.
     """
 
     def __init__(self, path: Path, period_s: float = 1.0) -> None:

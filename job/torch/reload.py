@@ -7,8 +7,8 @@ All ranks issue the collectives of a group in the same order, so a call has the 
 3. Every rank announces the number of a call before which it will wait for the decision.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
-Each call compares two numbers to find out whether it must wait. Calls that started before the switch still
-use the previous table.
+A call only compares two numbers to find out whether it must wait. Calls that started before the switch still use the
+previous table.
 """
 
 import json
@@ -34,7 +34,7 @@ class GroupMember:
 
     members: ranks of the job in the group; rank: position of this process in `members`
     store:   torch store that only this group uses
-    limit_s: time that members wait for one another
+    limit_s: maximum time that a member waits for other members
     """
 
     rank: int
@@ -77,7 +77,7 @@ class PeriodicThread:
 
 _NEVER = sys.maxsize
 _FILE_LIMIT_S = 15.0
-"""Maximum time that a rank waits until its copy of the table file is the proposed table."""
+"""Maximum time in seconds that a rank waits until its copy of the table file contains the proposed table."""
 
 Load = Callable[[Table, str, StoreExchange], LoadedTable]
 
@@ -92,8 +92,11 @@ class TableReload:
     """
 
     def __init__(self, group: GroupMember, path: Path, digest: str, load: Load, period_s: float) -> None:
-        """Watch the file at `path` from now on. digest: digest of the current table; load: loads another table and
-        connects this rank for it; period_s: time between two checks of the file
+        """Watch the file at `path` from now on.
+
+        digest:   digest of the current table
+        load:     function that loads another table and connects this rank to the others for it
+        period_s: time between two checks of the file
         """
         self._group, self._path, self._digest, self._load = group, path, digest, load
         self._name = ",".join(map(str, group.members))
@@ -137,7 +140,7 @@ class TableReload:
         return loaded
 
     def _look(self) -> bool:
-        """If there is a new table, try to agree on it. Return whether to check again later."""
+        """If there is a new table, try to agree with the other ranks to use it. Return whether to check again."""
         try:
             proposal = None if self._switch else self._proposal()
             if proposal is not None:

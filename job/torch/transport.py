@@ -1,4 +1,4 @@
-"""Moves the bytes of programs: with the engine for tensors in CPU memory, else with batched messages or kernels."""
+"""Moves the data of programs: with the engine if tensors are in CPU memory, else with batched messages or kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
 
 
 class Transport(Protocol):
-    """Runs programs for one group on one type of device. One thread at a time calls it, in the same order on all ranks.
+    """Runs programs for one group on one type of device. Only one thread may call it at a time, and all ranks must make
+    the same calls in the same order.
 
     by:           name of the transport in reports
     is_connected: whether all ranks are connected, so that a run can be captured in a CUDA graph
@@ -54,8 +55,8 @@ class Transport(Protocol):
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
         """Run the program of `entry`. Return when `target` is complete; raise an error if that takes longer than about
-        `limit_s`. On an accelerator, return when everything is enqueued on the current stream; the inner group ends
-        runs that stall there.
+        `limit_s`. On an accelerator, return when the run is enqueued on the current stream; if the run hangs, the inner
+        group ends it.
 
         source, target: contiguous input and output tensors on the device, the same tensor for an in-place call. Both
                         have the size of the whole vector, except an allgather's input and a reduce_scatter's output.
@@ -100,8 +101,8 @@ class DeviceTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """Enqueue the plan of `entry`, see `Transport.run`. Raises RuntimeError with the blocked steps if an earlier
-        kernel timed out, and InvalidInput if a call is captured in a CUDA graph without an earlier identical call."""
+        """Enqueue the plan of `entry`, see `Transport.run`. Raises RuntimeError, which lists the blocked steps, if an
+        earlier kernel timed out, and InvalidInput if a CUDA graph captures a call that was not made before."""
         digest = str(entry.program)
         self._require_whole()
         ready = not is_captured(source.device) or self._plans.is_ready(digest, source, target, operation)
@@ -112,7 +113,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Print an error to stderr if a kernel timed out and no `run` reported it. Memory is freed with its tensors."""
+        """Print an error to stderr if a kernel timed out and no `run` reported it. Memory is freed with the tensors."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -130,7 +131,7 @@ class LoadedTable:
     digest:     digest of the table, empty without a table
     entries:    the table's entries for this group; None without a table
     transports: transport for each device type
-    owned:      transports that are closed with this table; several tables share the others
+    owned:      transports that only this table uses and that are closed with it; other transports are shared by tables
     plans:      transport that runs plans, or why plans cannot run; digests: digests of the programs that are plans
     network:    network for which an all-to-all with given sizes is planned; None if it has no boxes with rails
     """
@@ -182,7 +183,7 @@ class StreamOrder:
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:
-        """Record the caller's stream. is_awaited: whether the caller waits immediately"""
+        """Record the caller's stream. is_awaited: whether the caller waits for the result immediately"""
         self.device = device
         self._is_awaited = is_awaited
         self._module = None if device.type == "cpu" or is_captured(device) else torch.get_device_module(device)
@@ -197,10 +198,10 @@ class StreamOrder:
 
     @contextmanager
     def on_stream(self, streams: dict[Any, Any], tensors: Sequence[Any]) -> Iterator[None]:
-        """Enqueue everything inside the `with` block on the run's stream; `tensors` stay in use until it has finished
-        there.
+        """Enqueue the work of the `with` block on the run's stream. The memory of `tensors` is not reused before this
+        work has finished.
 
-        streams: the group's own stream for each device, created when it is first needed
+        streams: device -> the group's stream; created when first needed
         """
         if self._module is None or (self._is_awaited and threading.get_ident() == self._caller):
             yield
@@ -239,7 +240,7 @@ class BatchedTransport:
     by = "batches"
 
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
-        """Use `programs` (by digest); each is parsed when it first runs."""
+        """Prepare to run `programs` (digest -> program). Each program is parsed when it first runs."""
         self._group, self._rank, self._programs = group, rank, dict(programs)
         self._parts: dict[str, tuple[Program, RankRounds]] = {}
         self.is_connected = False
@@ -252,8 +253,9 @@ class BatchedTransport:
     ) -> None:
         """Run the program of `entry`, see `Transport.run`. Raises torch's errors about messages that are late or lost.
 
-        On an accelerator, the stream waits for messages; the thread does not. A time-out would make the thread wait in
-        every round and cannot be captured in a CUDA graph, so the backend's own watchdog ends runs that hang.
+        On an accelerator, the stream waits for messages, and the thread does not. There is no time-out there, because
+        it would make the thread wait in every round and cannot be captured in a CUDA graph. Instead, the backend's own
+        watchdog ends runs that hang.
         """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:

@@ -13,9 +13,9 @@ from chorale.job.torch.transport import StreamOrder
 
 
 class ProgramWork(dist.Work):  # type: ignore[misc]
-    """The `Work` that torch returns to the caller for one run of a program. Its future holds the output tensors.
+    """The `Work` that torch returns to the caller for one run of a program. Its future yields the output tensors.
 
-    On an accelerator, `wait` returns once the run is enqueued, and makes the caller's stream wait for the run.
+    On an accelerator, `wait` makes the caller's stream wait for the run, and returns once the run is enqueued.
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
@@ -50,8 +50,8 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         """Return the future of the output tensors.
 
-        If a Python future ends with an exception, C++ code (for example DDP's reducer) mistakes the exception for
-        the tensors and crashes. So the result comes from a callback: if that raises, C++ sees an error too.
+        If a Python future ends with an exception, C++ code (for example DDP's reducer) mistakes the exception for the
+        tensors and crashes. So a callback returns the tensors: if a callback raises, C++ sees an error too.
         """
         return self._future.then(lambda done: done.value())
 
@@ -108,8 +108,8 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 class WorkQueue:
     """Executes jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
 
-    A job that is submitted from within another job (in a callback of its future) runs immediately, because waiting in
-    the queue would deadlock. At exit, Python waits for the thread.
+    A job that another job submits (in a callback of its future) runs immediately, because waiting in the queue would
+    deadlock. When Python exits, it waits for the thread.
     """
 
     def __init__(self, name: str) -> None:
