@@ -1,4 +1,4 @@
-"""Defines the method `auto`, which tries other methods and chooses the schedule of lowest cost."""
+"""Defines the method `auto`, which tries other methods and chooses the schedule with the lowest cost."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Auto(Method):
 
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
-    if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known not to
-    reach the optimum, for example on meshes. The second method is skipped if the first reaches a lower bound. For
-    algorithms with a closed form, only the traffic is computed until one is chosen. The caller must verify the result.
-    Raises InvalidInput if no method is suitable.
+    if each rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known not to
+    reach the optimum, for example on meshes. The second method is skipped if the first one reaches a lower bound. For
+    an algorithm with a closed form, only the traffic is computed, and the schedule is made only if the algorithm is
+    chosen. The caller must verify the result. Raises InvalidInput if no method is suitable.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Auto(Method):
 
 @lru_cache(maxsize=2)
 def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
-    """Return whether lower bounds show that breadth-first broadcast is slower than trees, without making a schedule."""
+    """Return whether breadth-first broadcast is proven to be slower than trees. Makes no schedule."""
     behind = Fraction(0)
     for part in (ALLGATHER, REDUCE_SCATTER) if collective == ALLREDUCE else (collective,):
         floor = breadth_first_floor(topology, part.name)
@@ -156,8 +156,8 @@ class TimedChoice:
     """A method from which `TimedChoices` can choose.
 
     traffic:  the data that its schedule sends over each link in each step
-    streams:  costs of the traffic, from which the time at any size follows
-    schedule: makes the schedule
+    streams:  congestion caused by the traffic, from which the time for any vector size is computed
+    schedule: function that makes the schedule
     seconds:  predicted time of the collective at the requested size
     """
 
@@ -169,10 +169,10 @@ class TimedChoice:
 
 
 class TimedChoices:
-    """Predicts which of `methods` is the fastest for a vector size. A method's traffic is reused for other sizes.
+    """Predicts which of `methods` is the fastest for a vector size. Each method's traffic is cached for other sizes.
 
-    Times are predicted with the congestion model, as in verification. If times and steps are equal, an algorithm with a
-    closed form is preferred.
+    Times are predicted with the congestion model, as in verification. If two methods have equal times and steps, one
+    with a closed form is preferred.
     """
 
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
@@ -181,7 +181,7 @@ class TimedChoices:
         self._known: dict[tuple[str, int | None], TimedChoice | None] = {}
 
     def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
-        """Return the fastest choice for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
+        """Return the fastest method for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
 
         without: names of methods to ignore
         """
@@ -196,7 +196,7 @@ class TimedChoices:
         return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
     def _of(self, method: Method, size_bytes: int) -> TimedChoice | None:
-        """Return `method` as a choice, with `seconds` not yet set, or None if it does not support the task."""
+        """Return `method` as a choice without predicted `seconds`, or None if the method does not support the task."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key in self._known:

@@ -1,4 +1,4 @@
-"""Lists all methods by name, and makes verified schedules with them."""
+"""Lists all synthesis methods by name, and makes verified schedules with them."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
-# Algorithms are imported inside functions, so that a command imports only those that it uses.
+# Methods are imported inside functions, so that a command imports only the methods that it uses.
 
 MIN_SYMMETRIC_ROOTS = 512
-"""Below this number of ranks, the symmetric form is not used, because packing trees for all roots is fast."""
+"""Below this number of ranks, trees are not stored in symmetric form, because packing trees for all roots is fast."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
-"""Methods that `auto` does not try: one needs switches that add or multicast, the other is for shared memory."""
+"""Methods that `auto` does not try: the first needs switches that add or multicast, the second needs shared memory."""
 
 
 _REVERSES = {CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER, CollectiveName.BROADCAST: CollectiveName.REDUCE}
@@ -72,7 +72,7 @@ class OutwardMethod(Method):
 
 
 class Bfb(OutwardMethod):
-    """Makes breadth-first broadcasts, in symmetric form if the network is large."""
+    """Makes breadth-first broadcasts, in symmetric form if the network is large and symmetric."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415
@@ -102,7 +102,7 @@ class Expand(OutwardMethod):
 
 
 class TreeMethod(OutwardMethod):
-    """Packs trees for each root, without pairs of trees and symmetries. Schedules contain the name of the method."""
+    """Packs trees for each root, without using pairs of trees or symmetries. Schedules contain the method's name."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415
@@ -111,10 +111,10 @@ class TreeMethod(OutwardMethod):
 
 
 class Forest(TreeMethod):
-    """Packs trees. First tries pairs of trees (for allreduce), then trees of a few ranks and their symmetric images."""
+    """Packs trees. First tries pairs of trees (for allreduce), then trees of a few roots and their symmetric images."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
-        # Trees of a warm start belong to one or two phases, so they cannot be used as pairs of trees.
+        # The trees of a warm start belong to separate phases, so they cannot be used as pairs of trees.
         if task.collective.name == CollectiveName.ALLREDUCE and task.options.warm_start is None:
             from chorale.synth.methods.forest.allreduce_pairs import faster_pairs  # noqa: PLC0415
 
@@ -151,9 +151,9 @@ class InNetwork(Method):
 def form_of(
     method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
 ) -> Form:
-    """Return how `method` stores schedules: "columns" (all transfers) or "symmetric" (a few ranks' transfers).
+    """Return how `method` stores schedules: "columns" (all transfers) or "symmetric" (only a few ranks' transfers).
 
-    For trees, "symmetric" means that this form is tried first. If that fails, the schedule is stored in columns.
+    For tree packing, "symmetric" means that this form is tried first. If it fails, the schedule is stored in columns.
     """
     options = options or Options()
     name = AUTO_METHOD.first(topology, collective, options) if method == AUTO else method
@@ -167,7 +167,7 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Return whether trees should be made for a few ranks and copied by symmetries, as on large symmetric networks."""
+    """Return whether to make trees for a few roots and map them to the others by symmetries (on large networks)."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
@@ -212,7 +212,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Alternative names, from other libraries and papers, in the form that `chorale.synth.errors.plain` returns."""
+"""Names of methods in other libraries and papers, in the form that `chorale.synth.errors.plain` returns."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {

@@ -1,6 +1,6 @@
 """Lists algorithms with a closed form. Each can make a schedule or, on very large networks, compute only its traffic.
 
-Double binary tree: each of two trees carries half of the data, and no rank is an inner node of both.
+Also makes double binary trees: each of two trees carries half of the data, and no rank is an inner node of both trees.
 
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 """
@@ -22,7 +22,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return int64 per node: the number of links to the root. O(nodes * height)."""
+    """Return int64 per node: its number of hops to the root. O(nodes * height)."""
     depth = np.zeros(len(parent), dtype=np.int64)
     ancestor = parent
     while (below := ancestor >= 0).any():
@@ -34,9 +34,10 @@ def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
 def double_binary_tree(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return the pipelined pattern of allreduce, broadcast or reduce on the two trees of dbt:N.
 
-    Allreduce adds data up to each tree's root and copies the sums back down, in 2 * height steps. For broadcast and
-    reduce, ranks are rotated so that the collective's root is the root of the first tree; in the second tree, this rank
-    is a leaf and is moved above the root. On networks other than dbt:N, data take shortest routes.
+    An allreduce adds data on the way up to each tree's root and copies the sums back down, in 2 * height steps. For
+    broadcast and reduce, ranks are rotated so that the collective's root is the root of the first tree. In the second
+    tree, this rank is a leaf and is moved above the tree's root. On networks other than dbt:N, data take shortest
+    routes.
     """
     ranks = topology.compute_count
     parents = double_tree_parents(ranks)
@@ -86,7 +87,7 @@ _WHOLE = (CollectiveName.ALLREDUCE, *_ROOTED)
 class Algorithm(Method):
     """An algorithm with a closed form, implemented by `function` in the module `module` of this package.
 
-    variant: arguments that select a variant of the algorithm
+    variant: keyword arguments for `function` that select a variant of the algorithm
     """
 
     def __init__(

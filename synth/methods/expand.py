@@ -1,7 +1,7 @@
 """Derives a large network's schedule from the schedule of the small network from which it was built (expansion).
 
-The topology's spec says how the network was built: by expansions of a base. The allgather of the base is stored in the
-database (for the base or its mirror image), or is a breadth-first broadcast. Source: Zhao et al., "Efficient
+The topology's spec says by which expansions the network was built from a base. The base's allgather is stored in the
+database (for the base or its transpose), or else is a breadth-first broadcast. Source: Zhao et al., "Efficient
 Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
 """
 
@@ -74,13 +74,13 @@ def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: Topology) -> Schedule:
-    """Combine two allgathers into one on `topology`, the union of a network G and its transpose (with reversed links).
+    """Combine two allgathers into one on `topology`, the union of a network G and its transpose (all links reversed).
 
-    `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. The
-    halves share no links, so their steps run in parallel. The number of chunks is twice the least common multiple of
-    both schedules' chunk counts. O(rows).
-    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, in which
-    `backwards` is the image of `forwards` on a reverse-symmetric network.
+    `forwards` sends the first half of every shard over G, and `backwards` sends the second half over the transpose of
+    G. The two share no links, so their steps run in parallel. The number of chunks is twice the least common multiple
+    of both schedules' chunk counts. O(rows).
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, where the
+    network is reverse-symmetric and `backwards` is the image of `forwards`.
     """
     require_expandable(forwards)
     require_expandable(backwards)
@@ -102,10 +102,10 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
 def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule:
     """Expand the allgather `base` to `topology`, which has `copies` copies of every node of the network G of `base`.
 
-    When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's origin to all copies of
-    w. In an additional step, every node collects the shards of its other copies, in equal parts over its links. The new
-    number of chunks is the least common multiple of the old number and a node's number of in-links. G must have no
-    self-loops. O(new rows).
+    When `base` sends the shard of v from u to w, copy j of u sends the shard of copy j of v to all copies of w. In an
+    additional step, every node receives the shards of the other copies of the same node, in equal parts over its
+    incoming links. The new number of chunks is the least common multiple of the old number and the nodes' numbers of
+    incoming links. G must have no self-loops. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 2.
     """
     require_expandable(base)
@@ -117,8 +117,8 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     dst = (links.dst[:, None] * np.int64(copies) + np.tile(copy, copies)).ravel()
     classes = (np.repeat(column, copies**2) for column in (links.bandwidth_class, links.latency_class))
     ids = link_ids(src, dst, *classes).reshape(len(links), copies**2)
-    # The last step has copies - 1 transfers per link, one for each other copy of its target (counted by `turn`). The
-    # target receives the copy's shard in `parts` equal parts, one over each of its incoming links.
+    # In the last step, every link has copies - 1 transfers, one for each other copy of the link's target (`turn` is
+    # its index). The target receives that copy's shard in `parts` equal parts, one over each of its incoming links.
     last_links, first_in = topology.links, topology.links.incoming_offsets(topology.node_count)
     last, turn = repeat_rows(np.full(len(last_links), copies - 1))
     receiver = last_links.dst[last]
@@ -138,9 +138,9 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
 def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     """Expand the allgather `base` to `topology`, the Cartesian product of `times` copies of the base network.
 
-    Every shard is cut into `times` parts. Part i runs `base` along dimension i, then along dimension i + 1 with
-    everything gathered so far, and so on cyclically; at any time, each dimension carries one part. Steps and chunks are
-    multiplied by `times`. O(new rows).
+    Every shard is cut into `times` parts. Part i is sent as in `base` along dimension i. Then everything gathered so
+    far is sent along dimension i + 1, and so on cyclically. At any time, each dimension carries one part. The numbers
+    of steps and chunks are multiplied by `times`. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 14.
     """
     require_expandable(base)
@@ -148,8 +148,8 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     require_size(len(base.transfers) * times * sum(nodes ** (times - 1 + stage) for stage in range(times)), topology)
     rows, count = base.transfers, base.topology.node_count
     rank = np.arange(count**times, dtype=np.int32).reshape([count] * times)
-    # `ids[axis]`: link ids along this axis of the grid `rank`, indexed by the base's link on this axis and by the
-    # position on the other axes.
+    # `ids[axis]`: ids of the links along this axis of the grid `rank`, indexed by the base's link on this axis and by
+    # the position on the other axes.
     links, axes = base.topology.links, range(times)
     ends = [[np.take(rank, side, axis) for axis in axes] for side in (links.src, links.dst)]
     columns = [np.concatenate([grid.ravel() for grid in side]) for side in ends]
@@ -186,9 +186,10 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
 def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     """Expand the allgather `base` to `topology`, the line graph L(G) of the network G of `base`.
 
-    A new first step sends each node's shard to all its neighbours. Then, when `base` sends the shard of v from u to w,
-    node uw sends the shards of all links into v to all out-links of w, except to the shard's own node. The number of
-    chunks is unchanged. Empty steps (only for a node with one link) are left out. O(d^2 * rows of `base`) for degree d.
+    A node of L(G) is a link of G. In a new first step, each node sends its shard to all its neighbours. Then, when
+    `base` sends the shard of v from u to w, node uw sends the shards of all links into v to all links out of w, but no
+    shard to its own node. The number of chunks is unchanged. Empty steps, which occur only at nodes with one link, are
+    left out. O(d^2 * rows of `base`) for degree d.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 1.
     """
     require_expandable(base)
@@ -231,13 +232,14 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
 
 
 def base_schedule(name: str, topology: Topology | None = None, *, transposed: bool = False) -> Schedule:
-    """Return the allgather that the database stores for the base `name`. Not verified.
+    """Return the allgather that the database stores for the base `name`, without verifying it.
 
     Args:
-        topology: the result's network, which must equal the base but may have another spec, such as diamond; None for
-            base:NAME or its transpose.
-        transposed: return the schedule for the transpose. It exists only for bases that have a stored schedule and are
-            not reverse-symmetric; on the transposes of other bases, the base's schedule runs with renamed nodes.
+        topology: the network of the result, which must be equal to the base but may have another spec, such as diamond;
+            None for base:NAME or its transpose.
+        transposed: whether to return the schedule for the transpose of the base. It is stored only for bases that have
+            a stored schedule and are not reverse-symmetric. If a base is reverse-symmetric, its own schedule runs on
+            its transpose with renamed nodes.
 
     Raises:
         InvalidInput: if the base is unknown or has no such schedule, or if `topology` is another network.
@@ -274,11 +276,11 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
 
 
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
-    """Return the allgather of a base network; its `parameters` name the base and the origin of the schedule.
+    """Return the allgather of a base network. Its `parameters` contain the base and the origin of the schedule.
 
-    The origin is "own" if the database stores a schedule for this network, whatever its spec; "mirrored" if it stores a
-    schedule for the transpose only and the network is reverse-symmetric (found by search), so that the same schedule
-    runs with renamed nodes; otherwise "bfb".
+    The origin is "own" if the database stores a schedule for this network, whatever the spec. It is "mirrored" if the
+    database stores a schedule only for the transpose, and a search shows that the network is reverse-symmetric, so that
+    this schedule can run with renamed nodes. Otherwise, the origin is "bfb".
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
@@ -292,7 +294,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
-    """Return the allgather that is stored for this base or transposed base, or None if none is stored."""
+    """Return the stored allgather of this base or transposed base, or None if the database has none."""
     for name, entry in load_bases().items():
         if not entry.has_stored_schedule or not entry.nodes == topology.compute_count == topology.node_count:
             continue
@@ -312,9 +314,9 @@ def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Sche
 def expanded_schedule(tree: SpecTree, schedule_of_base: ScheduleOfBase, transposed: bool = False) -> Schedule:
     """Return the allgather on the network that `tree` describes, or on its transpose if `transposed`.
 
-    A product of identical factors is treated as a power. Other products are bases, because for them the paper only
-    defines BFB (theorem 13); all specs without an expansion are bases too. Raises InvalidInput for a base in a file and
-    for malformed arguments.
+    A product of identical factors is treated as a power. Other products are treated as bases, because the paper defines
+    only BFB for them (theorem 13). Specs without an expansion are bases as well. Raises InvalidInput for a base in a
+    file and for malformed arguments.
     """
     if isinstance(tree, FileCall):
         raise InvalidInput(
@@ -371,11 +373,11 @@ def _number(call: FunctionCall) -> int:
 def expand_allgather(
     topology: Topology, executor: Executor, chunks: int | None = None, progress: Progress | None = None
 ) -> Schedule:
-    """Return the allgather obtained by expanding the schedule of the base in `topology.spec` step by step.
+    """Return the allgather that results from applying the expansions in `topology.spec` to the schedule of the base.
 
-    The base uses its stored schedule if there is one, otherwise BFB (see `base_allgather`). O(transfers).
+    The base's schedule is the stored one if there is one, otherwise a BFB (see `base_allgather`). O(transfers).
 
-    chunks: chunks per shard, a multiple of the number that the expansions need; None for that number
+    chunks: chunks per shard, a multiple of the number that the expansions need; None for that number itself
     Raises InvalidInput for a spec without expansion if its network has no stored schedule, and for a base in a file.
     """
     tree = inner = parse_spec(topology.spec)
@@ -405,7 +407,7 @@ def expand_allgather(
 
 
 def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
-    """Return a function that makes the allgathers of bases with `base_allgather`."""
+    """Return a function that parses a base's spec and makes its allgather with `base_allgather`."""
 
     def make(spec: str, transposed: bool) -> Schedule:
         network = parse_topology(spec)

@@ -18,7 +18,7 @@ Objective: TypeAlias = Literal["height", "trees", "balanced"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a method; the defaults leave the choice to the method.
+    """Options of a synthesis method. By default, the method chooses the numbers of chunks and trees.
 
     Attributes:
         chunks: chunks per shard; None for the smallest number that reaches the method's best time.
@@ -26,11 +26,11 @@ class Options:
         objective: which of equally fast tree packings to prefer: low trees, few trees, or a balance of both.
         seed: seed of random choices, 0 to 2^31 - 1.
         warm_start: an older schedule, whose trees are kept where possible.
-        gap: accepted time above the optimum, relative to the optimum, if the optimum needs more than 96 trees per root;
-            0 for the optimum itself.
-        size_bytes: bytes of the complete vector: auto chooses by the time at this size, bfb considers link latencies,
-            and verification reports the time.
-        link_gbps: Gbit/s of a link of unit capacity, from which the time at this size is computed.
+        gap: acceptable time above the optimum, relative to the optimum, if the optimum needs more than 96 trees per
+            root; 0 for the optimum itself.
+        size_bytes: size of the complete vector in bytes. If given, auto chooses the fastest method at this size, bfb
+            considers link latencies, and verification reports the time.
+        link_gbps: bandwidth in Gbit/s of a link of unit capacity, used to compute the time at `size_bytes`.
     """
 
     chunks: int | None = None
@@ -50,20 +50,20 @@ class Options:
 
     @property
     def balanced_bytes(self) -> int | None:
-        """Vector size for which bfb considers link latencies. None with `link_gbps`, which schedules do not store."""
+        """Vector size for which bfb considers link latencies. None if `link_gbps` is set: schedules do not store it."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return the names of options that differ from the default, except size and rate, which all methods accept."""
+        """Return the names of options that differ from the default, except `size_bytes` and `link_gbps`."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisTask:
-    """A schedule to make, and the executor that runs parts of the work.
+    """A request for a schedule, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, such as the number in an allreduce's other phase
+    preferred_k: trees per root to use if no other number is faster, e.g. the number in the other phase of an allreduce
     """
 
     topology: Topology

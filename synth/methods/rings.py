@@ -1,8 +1,9 @@
 """Makes ring algorithms: each rank sends what it received in the previous step to the next rank on a Hamiltonian cycle.
 
-Cycles are found by merging cycle covers. Edge-disjoint cycles together use every port. Patterns run along a single
-cycle, along edge-disjoint cycles of a torus, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
+A cycle is found by covering the ranks with cycles and merging these. Rings run along a single cycle, along
+edge-disjoint cycles of a torus, which together use every port, or from box to box as in NCCL. Source: Patarasuk and
+Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. Every library has ring algorithms as
+a baseline.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from chorale.synth.topology.topology import Link, Links, Topology
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
     """Return the ranks in the order of a Hamiltonian cycle, or None if no cycle is found.
 
-    If rank order is a Hamiltonian cycle, it is used. Otherwise, a cover of all ranks by cycles (a bipartite matching of
-    ranks to successors) is merged until one cycle is left: a -> b and c -> d in two cycles become a -> d and c -> b. If
-    all links go both ways, a cycle may be reversed first. Only links between ranks are used. Deterministic, about
-    O(links * merges). The search may fail although a cycle exists, because the problem is NP-complete.
+    If the rank order is a Hamiltonian cycle, it is used. Otherwise, all ranks are covered with cycles (by a bipartite
+    matching of ranks to successors), and cycles are merged until one is left: hops a -> b and c -> d of two cycles
+    become a -> d and c -> b. If all links go both ways, a cycle may be reversed first. Only links between ranks are
+    used. Deterministic, about O(links * merges). The problem is NP-complete, so the search may fail even if a cycle
+    exists.
     """
     ranks = topology.compute_count
     links = topology.links
@@ -107,10 +109,10 @@ Order = NDArray[np.int64]
 def disjoint_cycles(topology: Topology) -> list[Order]:
     """Return Hamiltonian cycles (orders of ranks) that share no link in either direction. O(links).
 
-    Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for an integer k and gcd(r, c - 1) = 1, or vice
-    versa (see Swing paper, section 2.3.1). The grid may have more links, as in HyperX, or its rows and columns may be
-    closed by switches, as in HammingMesh. Returns two cycles on shiftedring:m, and one on networks of degree 2 such as
-    rings. Raises InvalidInput for other networks.
+    Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for an integer k and gcd(r, c - 1) = 1, or the
+    same with r and c exchanged (see Swing paper, section 2.3.1). The grid may have additional links, as in HyperX, or
+    switches that close its rows and columns, as in HammingMesh. Returns two cycles on shiftedring:m, and one on
+    networks of degree 2 such as rings. Raises InvalidInput for other networks.
     """
     shape = grid_shape(topology)
     if len(shape) == 2 and min(shape) >= 3:
@@ -143,9 +145,10 @@ def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
     """Return two edge-disjoint cycles on a torus, each as (rows, columns) of the nodes in the cycle's order.
 
-    The first cycle runs through a row except for its last hop, then down to the next row. The second cycle runs down a
-    column for columns - 1 hops and then takes the row hop that the first cycle left out. So it moves columns - 1 rows
-    down and one column to the right, and visits every row before it returns if gcd(rows, columns - 1) = 1.
+    The first cycle takes all hops of a row except the last one, then goes down to the next row. The second cycle goes
+    down a column for columns - 1 hops, then takes the row hop that the first cycle left out. Each time, it moves
+    columns - 1 rows down and one column to the right, so if gcd(rows, columns - 1) = 1, it visits every row before it
+    returns to its start.
     """
     turn, position = np.divmod(np.arange(rows * columns), columns)
     return [(turn, (position - turn) % columns), ((turn * (columns - 1) + position) % rows, turn % columns)]
@@ -157,10 +160,10 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int = 0) -> list[SendStep]:
-    """Return a reduce_scatter in which sums come from `ahead` positions before and `back` positions after the owner.
+    """Return a ring reduce_scatter in which an owner's sums come from `ahead` ranks before and `back` ranks after it.
 
     It takes max(ahead, back) steps. With `ahead` = N - 1 and `back` = 0, sums go around the ring: in step t, position p
-    forwards the sum for position p - 1 - t. With both about N / 2, this is BFB on a ring, backwards in time. Source:
+    forwards the sum for position p - 1 - t. If both are about N / 2, this is BFB on a ring, backwards in time. Source:
     Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix F.1.
     """
 
@@ -186,10 +189,10 @@ def ring_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int = 0) -> 
 def ring_subcollective(
     order: NDArray[np.integer], collective: Collective, method: str, is_mirrored: bool = False
 ) -> SubCollective:
-    """Return the steps of `collective` around the cycle `order`. Allgather and reduce_scatter run in this direction.
+    """Return the steps of `collective` around the cycle `order`. Data move in the direction of this order.
 
-    is_mirrored: whether the reduce_scatter runs in the opposite direction, over the opposite links, so that the phases
-                 of consecutive chunks can overlap
+    is_mirrored: whether the reduce_scatter runs in the opposite direction, over the opposite links, so that one chunk's
+                 reduce_scatter can overlap with another chunk's allgather
     """
     around = np.asarray(order, dtype=np.int64)
     mirror = ring_reduce_scatter(around[::-1].copy(), len(around) - 1)
@@ -206,7 +209,7 @@ def _is_two_way(topology: Topology) -> bool:
 def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around every cycle of `disjoint_cycles`, in both directions.
 
-    Takes N - 1 steps per phase. Every direction of every cycle carries an equal part of the data, which is
+    Takes N - 1 steps per phase. Each direction of each cycle carries an equal part of the data, so the algorithm is
     bandwidth-optimal. On shiftedring:m, this is the baseline ShiftedRing of Zhao et al., section 8.2. Source: Swing
     paper, section 2.3.1.
     """
@@ -234,9 +237,10 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 
 
 def count_boxes(topology: Topology) -> int:
-    """Return into how many boxes of equal size the ranks are divided; 1 if there are no boxes.
+    """Return the number of boxes of equal size into which the ranks are divided; 1 if there are no boxes.
 
-    A rank's id before the last dot names its box, as in "2.5" (GPU 5 in box 2). A box's ranks are consecutive.
+    The part of a node id before the last dot is the name of its box: "2.5" is GPU 5 in box 2. A box's ranks must be
+    consecutive.
     """
     names = [node_id.rpartition(".")[0] for node_id in topology.node_ids[: topology.compute_count]]
     boxes = list(dict.fromkeys(names))
@@ -247,11 +251,11 @@ def count_boxes(topology: Topology) -> int:
 def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around as many rings as a box has ranks, each with an equal part.
 
-    In each box, a ring follows a cycle of links between the box's ranks or, if there is none, rank order over the box's
-    switch. Then it continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every
-    network port receives from one ring and sends to one. Every second box is crossed backwards, so that a ring enters a
-    box on the rail on which it left the previous box (except between the last and the first of an odd number of boxes).
-    Takes N - 1 steps per phase. Requires `count_boxes` >= 2.
+    In each box, a ring follows a cycle of links between the box's ranks or, if there is no such cycle, the rank order
+    over the box's switch. Then it continues in the next box. Ring c enters the first box at the cycle's c-th rank, so
+    that every network port receives data from one ring and sends data of one ring. Every second box is crossed
+    backwards, so that a ring enters a box on the rail on which it left the previous box (if the number of boxes is odd,
+    not from the last box to the first). Takes N - 1 steps per phase. Requires `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes
@@ -271,13 +275,14 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 def ring(topology: Topology, collective: Collective, bidirectional: bool = False) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce along a Hamiltonian cycle, in N - 1 steps per phase.
 
-    If no cycle is found, the ring visits ranks in order over shortest routes, or box by box as in `box_ring`. If every
-    hop has parallel links, shards are spread over the links. If all links go both ways, a reduce_scatter goes in the
-    opposite direction of the allgather, so that the phases of consecutive chunks can overlap.
+    If there are switches and several boxes, the ring goes from box to box as in `box_ring`. Otherwise, if no cycle is
+    found, it visits the ranks in order over shortest routes. If every hop has parallel links, shards are spread over
+    them. If all links go both ways, a reduce_scatter runs in the opposite direction to the allgather, so that one
+    chunk's reduce_scatter can overlap with another chunk's allgather.
 
     Args:
-        bidirectional: whether each half of every shard takes a different direction (method biring), around all ranks
-            even if there are boxes.
+        bidirectional: whether the two halves of every shard travel in opposite directions (method biring). The ring
+            then does not go from box to box as in `box_ring`.
     """
     if not bidirectional and topology.switch_count and count_boxes(topology) > 1:
         return box_ring(topology, collective)

@@ -1,4 +1,4 @@
-"""Finds cheapest spanning trees for matrices of symmetric and of directed costs."""
+"""Finds minimum-cost spanning trees, for symmetric and for directed cost matrices."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from chorale.synth.linear_program import Floats
 def spanning_tree(cost: Floats, root: int) -> NDArray[np.int64]:
     """Return int64[nodes]: each node's parent in a cheapest tree for symmetric costs, -1 for the root.
 
-    `cost` is float[nodes, nodes]. Uses Prim's algorithm, which is much faster here than `cheapest_tree`. O(nodes ^ 2).
+    `cost` is float[nodes, nodes]. Uses Prim's algorithm, which is much faster than `cheapest_tree`. O(nodes^2).
     """
     best, parent = cost[root].copy(), np.full(len(cost), root, dtype=np.int64)
     outside = np.ones(len(cost), dtype=np.bool_)
@@ -26,8 +26,9 @@ def spanning_tree(cost: Floats, root: int) -> NDArray[np.int64]:
 def cheapest_tree(cost: Floats, root: int) -> NDArray[np.int64]:
     """Return int64[nodes]: each node's parent in a cheapest tree from `root` to all nodes, -1 for the root.
 
-    Chu-Liu/Edmonds algorithm: every node takes its cheapest parent; a cycle is contracted into one node, whose incoming
-    arc replaces one of the cycle's arcs. `cost[u, v]` is the cost of the arc from u to v. O(nodes^3).
+    `cost[u, v]` is the cost of the arc from u to v. Uses the Chu-Liu/Edmonds algorithm: every node takes its cheapest
+    parent; if this makes a cycle, it is contracted into one node, whose incoming arc replaces one of the cycle's arcs.
+    O(nodes^3).
     """
     nodes = len(cost)
     weights = cost.copy()
@@ -54,7 +55,7 @@ def cheapest_tree(cost: Floats, root: int) -> NDArray[np.int64]:
 
 
 def _cycle(parent: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Return the nodes of a cycle in `parent`, or None if there is none."""
+    """Return the nodes of a cycle in the parent table `parent`, or None if there is no cycle."""
     seen = np.full(len(parent), -1)
     for start in range(len(parent)):
         node = start

@@ -1,4 +1,4 @@
-"""Makes schedules of the method `in-network`: trees over switches that add and multicast, or only over ranks."""
+"""Makes schedules with the method `in-network`, whose trees use switches that add and multicast if that is faster."""
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -25,22 +25,23 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 
 _MANY_UNITS = 1024
-"""Above this number of units per rank, fewer units are tried, because measured bandwidths would need too many."""
+"""Above this number of units per rank, smaller numbers are tried. Measured bandwidths often need very many units."""
 
 
 _Builder = tuple[str, Fraction, Callable[[int | None], PairedTrees], Mapping[str, Any] | None]
-"""A method to build trees: its name; the allreduce rate that its linear program promises; a function that makes trees
-for about the given number of units of the vector (None: for enough units to lose no speed); and a certificate that no
-pairs of trees are faster, or None."""
+"""A way to build trees: its name; the allreduce rate that its linear program promises; a function that makes trees if
+the vector is divided into about the given number of units (None: into enough units to lose no speed); and a certificate
+that no pairs of trees are faster, or None."""
 
 
 def in_network_schedule(
     topology: Topology, collective: Collective, options: Options, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return the fastest known schedule with switches that add and multicast. Not verified.
+    """Return the fastest known schedule for switches that add and multicast, without verifying it.
 
     Args:
-        ranks_alone: makes a schedule in which switches only forward, which is returned if it is faster.
+        ranks_alone: function that makes a schedule in which switches only forward data. If this schedule is faster, it
+            is returned.
 
     Raises:
         InvalidInput: if no switch can add or multicast.
@@ -74,9 +75,9 @@ def _parameters(options: Options, construction: str) -> Mapping[str, Parameter]:
 
 
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
-    """Yield functions that build trees, in this order, until one of them promises the rate `enough`:
+    """Yield up to three ways to build trees, in this order, until one promises the rate `enough`:
 
-    - "promotion": trees that visit all switches that add and multicast without a limit;
+    - "promotion": trees that visit all switches that can multicast and can add at an unlimited rate;
     - "columns": column generation over trees that are used in both directions;
     - "pairs": column generation over pairs of different trees.
     """
@@ -116,9 +117,10 @@ def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterato
 def _built(
     build: Callable[[int | None], PairedTrees], promised: Fraction, topology: Topology, options: Options
 ) -> PairedTrees | None:
-    """Build trees of the rate `promised`; return None if a switch cannot be removed or numbers are too large.
+    """Build trees that reach the rate `promised`; return None if a switch cannot be removed or numbers are too large.
 
-    The trees carry k units per rank or, without k, the fewest units whose time is within `options.gap` of the promise.
+    With `options.k`, the vector has k units per rank. Otherwise, it has as many units as the promised rate needs or, if
+    these are many, the first smaller number that was tried and found to be within `options.gap` of the promise.
     """
 
     def built(units: int | None) -> PairedTrees | None:
@@ -142,7 +144,7 @@ def _built(
 def _one_way(
     topology: Topology, collective: Collective, options: Options, bound: Bound, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return one-way trees over switches that multicast (or add), or the schedule of `ranks_alone` if faster."""
+    """Return a schedule of trees over switches that multicast (or add), or that of `ranks_alone` if it is faster."""
     spread = Collective(CollectiveName.BROADCAST, collective.root) if collective.is_rooted else ALLGATHER
     is_sum = collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     switches = [

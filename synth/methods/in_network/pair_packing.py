@@ -1,13 +1,13 @@
 """Packs pairs of trees on any network: one tree collects sums, the other spreads results.
 
-The first tree may branch at switches that add, the second at switches that multicast. Both have the same rank as root,
-or the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs uses
-link prices to find cheap pairs. If the last round compared all roots and all sets of switches, the prices prove that no
-pairs are better.
+The first tree may branch at switches that add, the second at switches that multicast. Either both trees have the same
+rank as root, or the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation
+finds cheap pairs with the help of link prices. If the last round compared all roots and all sets of switches, the
+prices prove that no pairs are better.
 
-If every link is equally wide in both directions, some best pairs use the same tree up and down, over switches that both
-add and multicast, and cost the same from every root. Then only trees from rank 0 are compared, a link and the opposite
-link share a price, and larger networks can be solved.
+If every link has the same bandwidth in both directions, there are best pairs that use the same tree up and down, over
+switches that both add and multicast. Such a pair costs the same from every root. So only trees from rank 0 are
+compared, a link and its opposite link share a price, and larger networks can be solved.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]
-"""A pair's coefficients by row of the linear program: how often the pair uses the resource that the row limits."""
+"""A pair's coefficient in each row of the linear program: how often the pair uses the resource that the row limits."""
 
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Limits on the number of ranks and switches that add or multicast, for trees of all roots and of one root."""
+"""Maximum number of ranks and switches in trees: if trees of all roots are compared, and if only rank 0's trees are."""
 _MAX_WORK = 2**17
-"""Approximate limit on the number of trees made in all rounds times the number of nodes in a tree."""
+"""Approximate limit on (number of trees made in all rounds) * (number of nodes in a tree)."""
 MAX_TREES = 2**11
-"""Limit of (sets of switches) * (roots). Up to this limit, all trees are compared in the last round."""
+"""If (sets of switches) * (roots) is at most this, all trees are compared in the last round."""
 _LEAST_ROUNDS = 4
 _ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
 
 class PairEdge(NamedTuple):
-    """An edge of a tree: the node nearer to the root, the other node, and the links between them in data direction."""
+    """An edge of a tree: the node nearer to the root, the other node, and the links between them in travel order."""
 
     near: int
     far: int
@@ -72,9 +72,9 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairPacking:
-    """A packing: pairs of trees and their rates.
+    """A packing: pairs of trees and the rate of each pair.
 
-    certificate: proof that no pairs are better, None if not all pairs were compared
+    certificate: proof that no packing is better; None if not all pairs were compared
     """
 
     pairs: list[Pair]
@@ -87,9 +87,9 @@ class PairPacking:
 
 
 def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
-    """Return pairs whose total rate is `enough`, or else the best found; None if the network is too large.
+    """Return pairs whose total rate is `enough`, or else the best pairs found; None if the network is too large.
 
-    mates: per link, the opposite link of the same width; if given, pairs use the same tree up and down
+    mates: for each link, the opposite link with the same bandwidth; if given, pairs use the same tree up and down
     """
     links = topology.links
     rows = np.arange(len(links)) if mates is None else np.minimum(np.arange(len(links)), mates)
@@ -120,7 +120,7 @@ def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] 
             }  # fmt: skip
     if mates is not None:
         pairs = [_there_and_back(topology, pair.outward, mates) for pair in pairs]
-    # The exact vertex near `point` (or `point` rounded, if better), scaled down to fit all limits.
+    # Use the exact vertex near `point` (or `point` rounded, if that is better), scaled down to fit all limits.
     rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
     if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
         rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
@@ -135,9 +135,9 @@ def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] 
 def _generated(
     search: _PairSearch, bound: Sequence[Fraction], enough: float, rounds: int, compares_all: bool
 ) -> tuple[list[Pair], list[Column], Floats, Floats, bool]:
-    """Generate pairs; return (pairs, columns, rate per pair, price per row, whether all pairs were finally compared).
+    """Generate pairs; return (pairs, columns, rate per pair, price per row, whether the last round compared all pairs).
 
-    Ends when the rates add up to `enough`, when no pair is cheap enough to help, or after `rounds` rounds.
+    The search ends when the rates add up to `enough`, when no pair is cheap enough to help, or after `rounds` rounds.
     """
     pairs: list[Pair] = []
     columns: list[Column] = []
@@ -176,7 +176,7 @@ def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
 
 
 def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -> Pair:
-    """Use `tree` in both directions, from the rank that makes it lowest; return this pair of trees."""
+    """Return `tree` as a pair of trees, up and down, whose root is the rank for which the tree is lowest."""
 
     def turned(path: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(int(mates[link]) for link in reversed(path))
@@ -205,9 +205,10 @@ def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -
 class _PairSearch:
     """Finds cheap pairs of trees at given prices.
 
-    nodes: ranks, then the switches that add or multicast; `place` has the index of each node
-    adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, switches that do both
-    limits: sums per second of adders that have a limit; in the linear program, their rows follow the rows of links
+    nodes: ranks, then the switches that add or multicast; `place` maps each node to its index
+    adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, only switches that do both
+    limits: for each adder with a limit, the rate at which it adds; in the linear program, its row is after those of
+            links
     row: for each link, the row of the linear program that limits its load
     """
 
@@ -235,9 +236,9 @@ class _PairSearch:
         self._came: list[dict[int, tuple[int, int]]] = []  # per source, by node: (previous node, link) on its path
 
     def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
-        """Yield (cost, pair, column): the cheapest pair of each root or, if `is_both_ways`, several pairs of rank 0.
+        """Yield (cost, pair, column) for each root's cheapest pair or, if `is_both_ways`, for several pairs of rank 0.
 
-        thorough: whether to compare all sets of switches instead of searching locally
+        thorough: whether to compare all sets of switches, instead of using local search
         """
         # the cheapest paths between ranks and switches that add or multicast (Dijkstra)
         price = prices[self.row]
@@ -308,7 +309,7 @@ class _PairSearch:
     def _tree(self, root: int, chosen: Sequence[int], inward: bool, per_sum: Mapping[int, float]) -> _CostedTree:
         """Return (cost, edges) of the cheapest tree over all ranks and the switches `chosen`. No leaf is a switch.
 
-        per_sum: prices of sums at adders with a limit
+        per_sum: for each adder with a limit, the price of a sum at it
         """
         ranks = self.topology.compute_count
         nodes = [*range(ranks), *sorted({*chosen, root} - {*range(ranks)})]
@@ -352,7 +353,10 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the trees of `packing` in about `units` units; None for the fewest units with exact rates, or 2^17."""
+    """Return the trees of `packing`, with about `units` units in total.
+
+    With None, there are as few units as exact rates need or, if these are more than `MAX_UNITS`, about 2^17.
+    """
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

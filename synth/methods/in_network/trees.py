@@ -1,10 +1,11 @@
 """Divides link bandwidths among trees over ranks and switches that add or multicast, and computes the trees' rates.
 
-In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth both ways, a
-tree may carry sums up and results down. Such a tree uses both directions of each of its links at the same rate, so it
-is enough to pack out-trees whose rates in both directions of a link add up to at most the link's bandwidth. The linear
-program for this split has one variable per orbit of known symmetries, because averaging a solution over the symmetries
-gives another solution. Its result is only a proposal, which is rounded to fractions and checked on all links.
+In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth in both
+directions, the same tree can carry sums up and results down. It uses both directions of each of its links at the same
+rate. So it is enough to pack out-trees such that, for each link, the rates in both directions add up to at most the
+link's bandwidth. The linear program for this split has one variable per orbit of known symmetries, because averaging a
+solution over the symmetries gives another solution. Its result is only a proposal, which is rounded to fractions and
+checked on all links.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from chorale.synth.topology.topology import Topology, orbits
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
-    """Return int32 per link: the opposite link of equal bandwidth. None if some link has no such opposite."""
+    """Return int32 per link: the opposite link, if it has the same bandwidth. None if any link has no such opposite."""
     mates, classes = topology.links.opposites(), topology.links.bandwidth_class
     return mates if (mates >= 0).all() and np.array_equal(classes, classes[mates]) else None
 
@@ -61,7 +62,7 @@ def with_equal_widths(topology: Topology) -> Topology | None:
 
 
 def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
-    """Return the exact rate of an allreduce along `pairs`, limited by links and the rates at which switches can add."""
+    """Return the exact rate of an allreduce along `pairs`, as limited by links and by how fast switches can add."""
     loads = np.zeros(len(topology.links), dtype=np.int64)
     for trees in (pairs.inward, pairs.outward):
         offsets, links = trees.routes.offsets, trees.routes.link_ids
@@ -80,18 +81,18 @@ _MAX_ROUNDS = 60
 _MOST_CUTS = 64
 _LARGEST_DENOMINATOR = 10**6
 MAX_VARIABLES = 4000
-"""Maximum number of variables. At this size, the linear program takes seconds."""
+"""Maximum number of variables of the linear program, which takes seconds at this size."""
 MAX_UNITS = 2**22
-"""Up to this number of units, a split is packed without rounding. Trees may have large weights."""
+"""Up to this number of units, a split is packed without rounding. One tree may carry many units (its weight)."""
 _ROUNDED_UNITS = 2**17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UndirectedSplit:
-    """A division of each link's bandwidth between out-trees in both directions of the link.
+    """A division of each link's bandwidth between the out-trees that use the link in one direction or the other.
 
-    roots:   total rate of the trees rooted at each compute node that is allowed as root
-    outward: bandwidth of each arc for out-trees
+    roots:   for each compute node that may be a root, the total rate of the trees rooted there
+    outward: for each arc, the bandwidth that out-trees use
     """
 
     arcs: MergedArcs
@@ -104,10 +105,10 @@ class UndirectedSplit:
 
 
 def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
-    """Return the best split for trees that span all compute nodes, or None above the linear program's limits.
+    """Return the best split for trees that span all compute nodes, or None if the linear program would be too large.
 
-    The bandwidths in both directions add up to at most the link's bandwidth, and no switch sends more than it receives.
-    The caller must check whether all cuts carry the trees (`whole_units` does).
+    In the split, the bandwidths in both directions of a link add up to at most the link's bandwidth, and no switch
+    sends more than it receives. The caller must check whether all cuts can carry the trees (`whole_units` does).
     """
     network = relabelled.network
     arcs, nodes = merged_arcs(network), network.node_count
@@ -152,9 +153,10 @@ def _solved(program: TreeProgram) -> Floats:
     """Solve `program`, adding violated cuts until there are none; return the optimum up to the solver's tolerances.
 
     Many vertices are optimal, and a cut violated by one vertex says little about other vertices. So each round also
-    looks for violated cuts halfway between the current optimum and a point that satisfies all cuts. If there are none,
-    that point moves there. If the rounds run out, the point is the result. Source: W. Ben-Ameur, J. Neto, "Acceleration
-    of cutting-plane and column generation algorithms" (Networks 49, 2007), section 2.
+    looks for cuts that are violated halfway between the current optimum and an inner point, which satisfies all cuts.
+    If there are none, the halfway point becomes the inner point. After the last round, the inner point is the result.
+    Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column generation algorithms" (Networks 49, 2007),
+    section 2.
     """
     most = min(int(program.sinks.sum()) + 1, _MOST_CUTS)
     carried = np.zeros(program.variables)
@@ -176,11 +178,12 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
     """Round `split` to whole units so that all cuts can carry the trees.
 
     Args:
-        units: approximate number of units; None for the fewest that are as fast, or about 2^17 if that exceeds
-            `MAX_UNITS`. Roots get units in proportion to their rates, at the smallest scale found that fits.
+        units: approximate number of units; None for the smallest number that loses no speed, or about 2^17 if this
+            number exceeds `MAX_UNITS`. Roots get units in proportion to their rates. Links are scaled by the smallest
+            factor found for which the trees fit.
 
     Raises:
-        InvalidInput: if the trees fit at no scale within 64 bits.
+        InvalidInput: if the trees do not fit at any scale for which amounts fit into 64 bits.
     """
     network = relabelled.network
 
@@ -210,7 +213,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
 def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | int) -> Integers:
     """Return int64 per link: `split` times `scale`, rounded to whole units that fit each link in both directions.
 
-    Of parallel links, the first ones carry units in one direction, the last ones in the other direction.
+    Among parallel links, the first ones carry units in one direction, and the last ones in the other direction.
     """
     arcs, links, nodes = split.arcs, network.links, network.node_count
     demand = {
@@ -248,8 +251,8 @@ def spreading_trees(
 ) -> tuple[ReversibleTrees, Fraction]:
     """Return out-trees for allgather or broadcast that span ranks and `switches`, and their time per byte.
 
-    They are as fast as any trees that visit all these switches. If links are equally wide in both directions, the
-    reversed trees are in-trees.
+    They are as fast as any trees that visit all these switches. If links have the same bandwidth in both directions,
+    the reversed trees can be used as in-trees.
 
     Raises:
         InvalidInput: in the same cases as `packed_trees`.
