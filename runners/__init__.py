@@ -1,4 +1,4 @@
-"""Runners, which execute programs on a machine or a cluster, or simulate them, and measure their times.
+"""Runners execute programs on a machine or a cluster, or simulate them, and measure how long they take.
 
 The names below are stable; see docs/guide/python.md.
 """

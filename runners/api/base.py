@@ -16,9 +16,9 @@ from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
 StuckInstruction = tuple[int, int, str]
-"""(Block, instruction, reason): a stuck block, its current instruction, and what it waits for."""
+"""(thread block, instruction, reason): a stuck thread block, its current instruction, and what it is waiting for."""
 LIBRARY = "library:"
-"""Prefix of the names of a runtime's own algorithms in results and in a campaign's baselines."""
+"""Prefix of names, in results and in a campaign's baselines, that refer to a runtime's own algorithms."""
 POLL_S = 0.5
 Value = TypeVar("Value")
 
@@ -27,10 +27,10 @@ class StepSpan(NamedTuple):
     """Records when a thread block of a rank executed one step of a program, in seconds since the common start.
 
     block:   number of the thread block
-    part:    number of the part of a chunk, if chunks are cut into parts (then blocks run their steps once per part)
-    ready_s: when the block had reached the step and all its waits were satisfied
-    start_s: when its first byte moved; 0 if no byte moved
-    end_s:   when it was finished
+    part:    index of the part of a chunk, if chunks are cut into parts (blocks then run each step once per part)
+    ready_s: when the block had reached the step and everything that the step waits for had happened
+    start_s: when the step's first byte moved; 0 if no byte moved
+    end_s:   when the step was finished
     """
 
     rank: int
@@ -44,17 +44,17 @@ class StepSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Says at which sizes to stop measuring a program: where it is clearly slower than the best earlier program.
+    """A rule that stops measuring a program at the sizes at which it is clearly slower than the best earlier program.
 
     Times are compared as ratios to the fastest of the `references`, which are measured along with the program.
 
     name:             name of the program in the measurement
     references:       names of the results with which it is compared
-    ratios:           for each size, the lowest ratio so far of a program's time to the fastest reference
+    ratios:           for each size, the lowest ratio of a program's time to the fastest reference's time so far
     first_repeats:    number of repetitions after which the ratios are compared
-    margin:           the program loses at a size if every repetition exceeds the best ratio by more than this fraction
-    reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this one has no
-                      references
+    margin:           measuring stops at a size if every repetition exceeds the lowest ratio by more than this fraction
+    reference_s:      for each size, the fastest reference's time in an earlier measurement; used if `references` is
+                      empty
     """
 
     name: str
@@ -69,10 +69,10 @@ class Race:
 class ResourceRequest:
     """A request for resources of a cluster node, which one worker occupies during its lifetime.
 
-    cpus, gpus: number of each
+    cpus, gpus: number of CPUs and of GPUs
     resources:  custom Ray resources, name -> amount, for example {"fabric": 1} if only one worker can use the fabric
     labels:     labels that the node must have
-    patience_s: seconds to wait until a suitable node is free or joins the cluster
+    patience_s: maximum number of seconds to wait until a suitable node is free or joins the cluster
     """
 
     cpus: float = 1.0
@@ -110,10 +110,10 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """Records how a program was generated and how its runtime is configured, which its instructions do not show.
+    """Facts that a program's instructions do not show: how it was generated, and how its runtime is configured.
 
     k:            trees per root; None if there are none or the number is unknown
-    instances:    copies of the schedule, each on its own channels
+    instances:    number of copies of the schedule, each on its own channels
     buffer_bytes: size of each connection's buffer; None for the runtime's default
     """
 
@@ -128,8 +128,8 @@ class RunRequest:
 
     programs:    name -> program, or plan if the runner supports plans; all for the same collective and number of ranks.
                  Every repetition runs them in a new random order, so that drift affects all programs equally.
-    sizes_bytes: sizes of the whole vector, as nccl-tests counts them. A size that the chunks of all programs do not
-                 divide is rounded up (see `chorale.runners.api.units`).
+    sizes_bytes: sizes of the whole vector, as nccl-tests counts them. A size is rounded up if some program cannot
+                 divide it into its chunks (see `chorale.runners.api.units`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones
     timeout_s:   time limit of the whole request, at most 10^6 s
     dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
@@ -199,8 +199,9 @@ class SizeMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A runner's results. results: program or library algorithm -> one entry per size, in the request's order.
+    """A runner's measurement of one request.
 
+    results: name of a program or library algorithm -> one entry per size, in the request's order
     traces: name of a program -> for each size the steps of all ranks in the repetition with the median time, if the
             request asked for traces and the runner can record them
     """
@@ -240,7 +241,7 @@ class Runner(Protocol):
     name: str
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; return the measurement, or the failure."""
+        """Run `request`; return its measurement, or a failure if there is none."""
         ...
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -271,7 +272,7 @@ class Completion(Generic[Value]):
     """The result of a worker's build or measurement, and the time that it took.
 
     value:   the result, or an object that describes the failure
-    seconds: time that a worker was busy
+    seconds: how long a worker was busy with it
     """
 
     value: Value
@@ -279,7 +280,7 @@ class Completion(Generic[Value]):
 
 
 class Workers(Protocol):
-    """Builds several programs in parallel; at the same time, measures programs in the order of the requests.
+    """Builds several programs in parallel and, meanwhile, measures others in the order in which this was requested.
 
     Every future gets a completion. If workers die, the completion's value is a BuildFailure or a RunFailure.
     Not thread-safe.
@@ -290,7 +291,7 @@ class Workers(Protocol):
     def measure(self, request: RunRequest) -> Future[Completion[Outcome]]: ...
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
-        """Return the `futures` that are done, in their order; wait at most about `timeout_s` for the first.
+        """Wait until at least one of `futures` is done, at most about `timeout_s`; return all that are done, in order.
 
         Raises Unavailable if no worker can start or the cluster is lost.
         """
@@ -302,7 +303,7 @@ class Workers(Protocol):
 
 
 def completions(workers: Workers, futures: Sequence[Future[Completion[Value]]]) -> list[Completion[Value]]:
-    """Return the completions of all `futures`, in their order, once the last of them is done."""
+    """Wait until all `futures` are done; return their completions in the same order."""
     waiting = set(futures)
     while waiting:
         waiting.difference_update(workers.wait(waiting, POLL_S))

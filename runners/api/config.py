@@ -1,4 +1,4 @@
-"""Defines what every runner declares: its options, the target of its programs, its capabilities, its requirements."""
+"""Defines what every runner declares: its options, its programs' target, its capabilities and its requirements."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from chorale.synth.topology.topology import Topology
 CPU_TARGET = "oneccl-xml"
 """The program target of all runners without GPUs."""
 MODELLED = "modelled"
-"""Name of the library's own choice of algorithm; its time comes from the library's published model."""
+"""Name for the algorithm that the library itself would choose, with times from the library's published cost model."""
 MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 
@@ -46,10 +46,10 @@ class TimeSource(StrEnum):
 class Capabilities:
     """Describes what a runner can do, and other properties on which the rest of Chorale depends.
 
-    times:         source of its times
-    protocols, buffers: whether the wire protocol and the connections' buffers affect times
+    times:         where its times come from
+    protocols, buffers: whether times depend on the wire protocol, and on the size of connections' buffers
     unprivileged:  whether it only starts Chorale's own processes, so that every user of a service may use it
-    any_program:   whether it executes programs of every XML target, in place or not, instead of its own target only
+    any_program:   whether it executes programs of every XML target, in place or not, and not only of its own target
     switches:      whether switches that add and multicast can be emulated as processes
     library_settings: whether settings of a library's own algorithms can be candidates
     """
@@ -94,23 +94,23 @@ class Exposure:
 
 
 SERVER_ONLY = Exposure(from_requests=False)
-"""Marks options that requests never set; their values are not shown to callers either."""
+"""Marks options that requests to a service may not set. The service does not show their values to callers either."""
 FROM_REQUESTS = Exposure(from_requests=True)
-"""Marks options with free text that requests may set."""
+"""Marks free-text options that requests to a service may set."""
 
 
 class RunnerConfig(BaseModel, ABC):
-    """Base of the classes that declare a runner. Its fields are the options; an instance describes a runner to create.
+    """Base class of runner declarations. Its fields are the runner's options; an instance describes a runner to create.
 
-    A new runner is a subclass and a line in `chorale.runners.api.registry`. The runner is then available on the command
-    line and in the `runner` section of campaigns. The module of a subclass is imported whenever a campaign is read, so
-    it imports the code that executes programs only in `create`.
+    To add a runner, write a subclass and add a line to `chorale.runners.api.registry`. The runner is then available on
+    the command line and in the `runner` section of campaigns. The module of a subclass is imported whenever a campaign
+    is read, so it must not import the code that executes programs, except in `create`.
 
-    name:         name of the runner, `kind` in campaigns
-    summary:      a few words for lists
+    name:         name of the runner; the value of `kind` in campaigns
+    summary:      a few words that describe the runner in lists
     is_nested:    whether a campaign's `runner` section has its options in a subsection with the runner's name
     not_compared: options that do not affect measured times
-    preconditions: `chorale doctor` checks that must pass, in the order in which to fix them
+    preconditions: checks of `chorale doctor` that must pass, in the order in which to fix them
 
     An option that takes text, a path or a mapping has an `Exposure`.
     """
@@ -153,10 +153,10 @@ class RunnerConfig(BaseModel, ABC):
         return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
-        """Return the algorithms that represent the library in comparisons: its own choice, or several algorithms, the
-        fastest of which counts.
+        """Return the library algorithms to compare candidates with: either the library's own choice, or several
+        algorithms, of which the fastest at each size counts.
 
-        Returns () if the runner has no library; the baseline is then programs with MPI's algorithms.
+        Returns () if the runner has no library. Candidates are then compared with programs for MPI's algorithms.
         """
         return ()
 
@@ -177,13 +177,13 @@ class RunnerConfig(BaseModel, ABC):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         """Create the runner; the caller closes it.
 
-        home:    folder for its probe results; None for $CHORALE_HOME or ./chorale-data
+        home:    folder where the runner stores probe results; None for $CHORALE_HOME or ./chorale-data
         request: cluster nodes that the runner itself reserves
         """
 
 
 class FabricConfig(RunnerConfig, ABC):
-    """Base of the options of runners whose ranks run on a fabric, on a cluster, or together on this machine."""
+    """Base class for the options of runners whose ranks run on a fabric, on a cluster, or all on this machine."""
 
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Name of the fabric; by default the one for the topology."
@@ -203,7 +203,7 @@ def _number(value: Any) -> Any:
 
 
 def _exact(value: Any) -> Fraction:
-    """Return the exact value of a number. Raises ValueError if it cannot be stored as text and parsed again."""
+    """Return a number as an exact fraction. Raises ValueError if the fraction's text cannot be parsed again."""
     try:
         return parse_rational(rational_text(parse_rational(value, "a number")), "a number, as a fraction,")
     except InvalidInput as error:
@@ -211,7 +211,7 @@ def _exact(value: Any) -> Fraction:
 
 
 def _exact_json(value: Fraction) -> float | str:
-    """Return `value` as a float if that is exact (by its shortest decimal text), otherwise as the text p/q."""
+    """Return `value` as a float if the float's shortest decimal text equals it exactly, otherwise as the text p/q."""
     decimal = float(value)
     return decimal if Fraction(str(decimal)) == value else rational_text(value)
 

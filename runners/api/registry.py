@@ -126,7 +126,7 @@ ONECCL_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     CollectiveName.REDUCE: ("tree", "rabenseifner"),
     CollectiveName.ALLTOALL: ("naive", "scatter"),
 }
-"""Collective -> oneCCL's algorithms that are measured: at every size, one of them is the fastest."""
+"""Collective -> the oneCCL algorithms to measure. At every size, one of them is oneCCL's fastest."""
 
 
 class OneCclConfig(FabricConfig):
@@ -139,7 +139,7 @@ class OneCclConfig(FabricConfig):
 
     @property
     def uses_cluster(self) -> bool:
-        """Return whether ranks may run on a cluster, because neither a fabric nor loopback was chosen."""
+        """Return whether ranks may run on a cluster: whether the options choose neither a fabric nor loopback."""
         return self.fabric is None and self.where not in ("fabric", "loopback")
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:

@@ -42,12 +42,12 @@ def validate_request(
     switches: bool = False,
     settings: bool = False,
 ) -> RequestFault | None:
-    """Return why `request` cannot run, or None if it can. Checks the rules for all runners, then the runner's own.
+    """Return why `request` cannot run, or None if it can. Checks the rules for all runners, then this runner's own.
 
     library:       names of the runner's library algorithms, see `Runner.library`
     runner_faults: the runner's own rules, called only if the request satisfies the common ones
     plans:         whether the runner executes plans of one-sided operations
-    switches:      whether the runner emulates switches that add, with a process for each
+    switches:      whether the runner can emulate switches that add or multicast, with one process for each switch
     settings:      whether the runner measures library settings
 
     A valid request may still deadlock or give wrong results, which only becomes apparent when the program runs.

@@ -1,7 +1,7 @@
 """Runs plans as kernels on devices: GPUs with torch's symmetric memory or, in tests, CPUs that replace GPUs.
 
-The kernel is compiled with NVRTC and launched with the driver, through ctypes. No CUDA toolkit is needed: NVRTC comes
-with torch for CUDA or in the wheel nvidia-cuda-nvrtc. NVRTC compiles even on machines without a GPU.
+NVRTC compiles the kernel and the CUDA driver launches it; both are called through ctypes. No CUDA toolkit is needed:
+NVRTC comes with torch for CUDA or in the wheel nvidia-cuda-nvrtc. NVRTC compiles even on machines without a GPU.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from chorale.runners.plans.rank_plans import NATIVE, Arithmetic, load_plan_libra
 from chorale.synth.errors import Unavailable
 
 DTYPES = {getattr(torch, each.name.lower()): each for each in DataType if each <= DataType.UINT8}
-"""Types that plans and programs support; tables use DataType's names in lower case."""
+"""torch type -> DataType, for the types that both plans and programs support. Tables use the names in lower case."""
 
 
 ENTRY = "chorale_plan"
@@ -37,7 +37,7 @@ _SOURCE = NATIVE / "plan_kernel.cu"
 _HEADERS = (NATIVE / "plan_core.hpp", ENGINE / "elements.hpp")
 _VERSIONS = (13, 12)
 _FIRST_SWITCH = 90
-"""The first GPU generation (compute capability 9.0) with switches that can add and multicast."""
+"""The first GPU generation (compute capability 9.0) whose switches can add and multicast."""
 
 _ELEMENTS = {
     DataType.FLOAT32: "float",
@@ -52,7 +52,10 @@ _ELEMENTS = {
 _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"}
 _POLL_S = 0.0002
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
+"""Function that sends this rank's strings to the group and returns all ranks' strings, in rank order.
+
+All ranks call it together.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class KernelKind:
 
 
 def compile_kernel(kind: KernelKind) -> tuple[bytes, str]:
-    """Compile the kernel for `kind`; return its binary (CUBIN), and its assembly code (PTX) for people and tests.
+    """Compile the kernel for `kind`; return its binary (CUBIN) and, to inspect it, its assembly code (PTX).
 
     This takes seconds. Raises Unavailable if NVRTC is missing or too old.
     """
@@ -128,7 +131,7 @@ class Kernel:
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, ENTRY.encode()))
 
     def launch(self, binding: int, blocks: int, threads: int, stream: int) -> None:
-        """Enqueue a call and return without waiting. binding: address of its `Binding` in device memory"""
+        """Enqueue a kernel call and return without waiting. binding: address of the call's `Binding` on the device"""
         self._check(self._driver.cuCtxSetCurrent(self._context))  # the calling thread may have another context
         address = ctypes.c_void_p(binding)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(address))
@@ -186,7 +189,7 @@ class SymmetricBuffer:
 
     own:        this rank's part, a tensor of bytes
     bases:      address of each rank's part
-    everywhere: multicast address through which a switch writes to all parts or adds them; 0 without such a switch
+    everywhere: multicast address: through it, a switch writes to all parts or adds them up; 0 without such a switch
     """
 
     own: Any
@@ -197,7 +200,7 @@ class SymmetricBuffer:
 def registered_group(store: Any, name: str, rank: int, ranks: int) -> Any:
     """Return a new torch group without backends; symmetric memory uses its name to find the ranks and the store.
 
-    The caller must keep the group as long as the memory, because torch only has a weak reference to it.
+    The caller must keep a reference to the group as long as the memory is used, because torch only has a weak one.
     """
     group = dist.ProcessGroup(store, rank, ranks)
     c10d._register_process_group(name, group)
@@ -245,7 +248,7 @@ class CudaDevice:
         return torch.from_numpy(np.asarray(words).view(np.int64)).to(self._device)
 
     def host_words(self, count: int) -> Any:
-        """Return zeros in pinned memory. Kernels use the same addresses, and the host reads them without waiting."""
+        """Return zeros in pinned host memory, which kernels write and the host can read without waiting for kernels."""
         pinned = torch.zeros(count, dtype=torch.int64, pin_memory=True)
         self._host.append(pinned)
         return pinned.numpy()
@@ -257,7 +260,7 @@ class CudaDevice:
             self._kernels[kind] = Kernel(kernel_binary(kind))
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
-        """Enqueue a kernel on the current stream. binding: its `Binding`, as a tensor on the device"""
+        """Enqueue a kernel on the current stream. binding: the kernel's `Binding`, as a tensor on the device"""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
 
@@ -276,7 +279,7 @@ class CudaDevice:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Run everything enqueued in the `with` block after all earlier blocks, even if these used other streams.
+        """Make work enqueued in the `with` block run after that of earlier blocks, even if these used other streams.
 
         While a CUDA graph is captured, this does nothing: the graph keeps its stream's order.
         """
@@ -297,7 +300,7 @@ class CudaDevice:
 
 
 class ProcessorDevice:
-    """Replaces a GPU in tests: has `CudaDevice`'s methods, but uses CPU threads and shared memory.
+    """Replaces a GPU in tests: has the methods of `CudaDevice`, but uses CPU threads and shared memory.
 
     `launch` returns when the call has finished. Such tests check results and synchronization, not speed.
     """
@@ -356,6 +359,6 @@ PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-    """Copy shards from `source` to `to`. from_stride, to_stride: elements from one shard's start to the next one's"""
+    """Copy shards from `source` to `to`. from_stride, to_stride: number of elements between the starts of two shards"""
     most = min(to_stride, from_stride)
     to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])

@@ -22,7 +22,7 @@ from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import packet_writer
 
 MAX_THREADS = 512
-"""Threads of a block for which the kernel is compiled, see native/plan_kernel.cu; a plan may use fewer."""
+"""Number of threads per block for which native/plan_kernel.cu is compiled. A plan may use fewer."""
 
 RequestedPlan = tuple[ExecutionPlan, int]
 """A plan, and the size in bytes of the largest vector that it must handle."""
@@ -34,8 +34,8 @@ class _Placed:
 
     shape:   the plan's buffers; most: size in bytes of the largest piece (see `PlanBuffers`) that fits
     first:   offset in bytes of the plan's part of the memory; region: layout of that part
-    words, state: the encoded plan and the rank's state, tensors on the device
-    record:  what blocks waited for when they timed out, in host memory
+    words, state: the encoded plan and the rank's state, as tensors on the device
+    record:  host buffer that says what each thread block was waiting for when it timed out
     """
 
     plan: ExecutionPlan
@@ -51,7 +51,10 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A prepared kernel launch, which can be repeated. tensors: kept alive because `binding` has their addresses"""
+    """A prepared kernel launch, which can be repeated.
+
+    tensors: tensors whose addresses are in `binding`; listed here so that they stay allocated
+    """
 
     arithmetic: rank_plans.Arithmetic
     binding: Any
@@ -73,8 +76,8 @@ class _Home:
 
 
 class GroupPlans:
-    """Runs a group's plans on one rank, as kernels. All ranks make the same calls in the same order. A call's tensors
-    must be at the same offsets in symmetric buffers on all ranks, or outside symmetric buffers on all ranks.
+    """Runs plans of a group of ranks as kernels, on one of the ranks. All ranks make the same calls in the same order.
+    A call's tensors must be at the same offsets in symmetric buffers on all ranks, or outside them on all ranks.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class GroupPlans:
         """Allocate memory for the plans in `requests` (name -> plan, identical on all ranks). Raises InvalidInput or
         PlanError for an invalid plan.
 
-        limit_s:    time after which blocks of a call stop waiting for other ranks
+        limit_s:    time in seconds after which thread blocks stop waiting for other ranks
         keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
         """
         self._device, self._rank, self._ranks = device, rank, ranks
@@ -97,7 +100,7 @@ class GroupPlans:
         self._placed: dict[str, _Placed] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         shapes = {name: rank_plans.PlanBuffers.of(plan) for name, (plan, _) in requests.items()}
-        # An upper bound, for any element type, of the bytes in a piece of the largest vector, padding included
+        # Upper bounds, for any element type, of a piece's size in bytes if the vector is the largest, padding included
         unit = 2 * PLAN_ALIGNMENT_BYTES
         pieces = {
             name: -(-most_bytes // (shapes[name].pieces * unit)) * unit + unit
@@ -263,7 +266,10 @@ class GroupPlans:
 
 
 class _Sizes:
-    """Computes how a vector is cut into shards and pieces. shard: elements per shard; padded: with padding"""
+    """Computes how a vector is cut into shards and pieces.
+
+    shard: number of elements per shard; padded: the same number, including padding
+    """
 
     def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
         shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1

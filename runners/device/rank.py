@@ -26,7 +26,7 @@ from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.targets.mscclpp_text import parse_plan
 
 Call = Callable[[Any, Any], object]
-"""Enqueues a collective on two tensors."""
+"""Function that enqueues a collective. Arguments: its input tensor and its output tensor."""
 _LIMIT = timedelta(seconds=60)
 _KERNELS = {
     "torch-one-shot": ("one_shot_all_reduce", False),
@@ -36,9 +36,9 @@ _KERNELS = {
 
 
 class DeviceParts:
-    """Runs and times one rank's plans and library calls; has the methods of `RankParts`.
+    """Runs and times one rank's plans and library calls. Has the same methods as `RankParts`.
 
-    seconds: mean time per call in the last run; blocked: the blocks that timed out, and what each waited for
+    seconds: mean time per call in the last run; blocked: thread blocks that timed out, and what each was waiting for
     """
 
     def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int, wide_sums: bool) -> None:
@@ -158,13 +158,14 @@ def _torch_kernel(name: str, in_place: bool) -> Call:
 def vllm_kernel(most_bytes: int) -> Call:
     """Return a function that calls vLLM's custom allreduce outside CUDA graphs, as vLLM's own benchmark does.
 
-    It copies the input into a buffer that other GPUs can access. Calls that vLLM does not support raise Unavailable.
+    The function copies the input into a buffer that other GPUs can access. It raises Unavailable for calls that vLLM
+    does not support.
     """
-    os.environ.setdefault("VLLM_SKIP_P2P_CHECK", "1")  # the check needs the groups of a vLLM engine
+    os.environ.setdefault("VLLM_SKIP_P2P_CHECK", "1")  # the check needs groups that only a vLLM engine creates
     from vllm.distributed.device_communicators.custom_all_reduce import CustomAllreduce  # noqa: PLC0415 - only if installed
 
     kernel = CustomAllreduce(dist.new_group(backend="gloo"), torch.cuda.current_device(), max_size=most_bytes + 16)
-    getattr(kernel, "finalize_p2p", lambda: None)()  # since 2026, this takes the memory
+    getattr(kernel, "finalize_p2p", lambda: None)()  # in versions since 2026, this allocates the memory
 
     def call(source: Any, target: Any) -> None:
         result = kernel.custom_all_reduce(source)
@@ -177,8 +178,8 @@ def vllm_kernel(most_bytes: int) -> Call:
 
 
 def main() -> None:
-    """Run one rank. Arguments: runner's address, this rank, number of ranks, kind of memory, number of timed calls, 1
-    for sums of 16-bit floats in float32."""
+    """Run one rank. Arguments: runner's address, this rank, number of ranks, kind of memory, number of timed calls,
+    and 1 if 16-bit floats are to be summed in float32, otherwise 0."""
     meeting, rank, ranks, memory, iterations, wide_sums = sys.argv[1:7]
     control, number, size = meet_runner(meeting), int(rank), int(ranks)
 

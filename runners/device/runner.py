@@ -22,7 +22,8 @@ from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
 START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
-"""Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
+"""Seconds that ranks may take to start (they load torch and CUDA), in addition to a request's time limit: in total, and
+per rank on top."""
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 
@@ -34,7 +35,7 @@ class DeviceRanks(StreamRanks):
     """Starts and controls the rank processes of the device runner, all on this machine."""
 
     def __init__(self, ranks: int, options: Sequence[str], deadline: float) -> None:
-        """Start the processes. options: their last command-line arguments, see `rank.main`"""
+        """Start the rank processes. options: the last arguments of their command lines, see `rank.main`"""
 
         def start(meeting: str, more: Mapping[str, str]) -> Sequence[ProcessHandle]:
             host = LocalHost()
@@ -46,7 +47,7 @@ class DeviceRanks(StreamRanks):
         self.most_blocks = min(int(hello["blocks"]) for hello in self.hellos.values())
 
     def load(self, request: RunRequest, deadline: float) -> None:
-        """Send all plans, then names of library algorithms, to the ranks, which number them in this order."""
+        """Send the plans and the names of library algorithms to the ranks, which number the plans first."""
         plans = [plan_text(plan) for plan in only_plans(request.programs.values())]
         collective = next(iter(request.programs.values())).collective
         room = max(request.sizes_bytes) + sum(  # sizes are rounded up until all plans can cut them into equal parts

@@ -26,7 +26,7 @@ Command = tuple[str, ...]
 COMPILERS = ("g++", "clang++", "c++")
 LOG, LOCK = "build.log", "build.lock"
 SHIPPED = Path(__file__).with_name("shipped")
-"""Prebuilt files in the wheel, named by the key of their sources."""
+"""Folder of prebuilt files in the wheel. Each file is in a subfolder named by the hash of its sources and flags."""
 
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
 _LIMIT_S = 900.0
@@ -36,7 +36,7 @@ _LIMIT_S = 900.0
 class NativeTarget:
     """A native file to build: a program, or a shared library if `flags` say so.
 
-    name:     name of the built file
+    name:     file name
     sources:  the .cpp files; the cache key also covers headers next to them and in `includes`
     flags:    compiler flags, in addition to the language standard and the warnings
     includes: folders of headers
@@ -97,7 +97,7 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
 
 
 def shipped_file(target: NativeTarget, folder: Path) -> Path:
-    """Return the path of `target` in a folder of prebuilt files."""
+    """Return the path at which `target` lies in a folder of prebuilt files, if it is there at all."""
     return folder / _hash_of_sources(target, hashlib.sha256()) / target.name
 
 
@@ -127,7 +127,7 @@ def find_compiler() -> Command:
 def compile_native(target: NativeTarget, path: Path) -> None:
     """Build `target` and move it to `path`, replacing an existing file.
 
-    Raises Unavailable without a compiler, or if the build fails; then `build.log` in the same folder has the reason.
+    Raises Unavailable without a compiler, or if the build fails; the reason is then in `build.log` in the same folder.
     """
     _build(target, find_compiler(), path)
     (path.parent / LOG).unlink()
@@ -139,7 +139,7 @@ def _key(target: NativeTarget, compiler: Command) -> str:
 
 
 def _hash_of_sources(target: NativeTarget, digest: hashlib._Hash) -> str:
-    """Add the flags and all source files of `target` to `digest`; return its first digits."""
+    """Add the flags and all source files of `target` to `digest`; return the first digits of the hash."""
     digest.update(repr((_FLAGS, target.flags, [Path(item).name for item in target.linked])).encode())
     folders = {*(source.parent for source in target.sources), *target.includes}
     headers = {header for folder in folders for header in folder.glob("*.h*")}

@@ -1,6 +1,6 @@
-"""Wraps the engine, a C++ library that is built at first use and loaded with ctypes, in a class.
+"""Defines a class for the engine, a C++ library that is built at first use and loaded with ctypes.
 
-native/chorale_engine.h defines the interface. Calls release Python's global interpreter lock.
+native/chorale_engine.h defines the C interface. Calls release Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chorale.synth.programs.program import RankProgram
 
 _VERSION = 1
 _COLLECTIVES = tuple(CollectiveName)[: 1 + tuple(CollectiveName).index(CollectiveName.ALLTOALL)]
-"""Collectives that the engine knows, in the order of its numbers."""
+"""Collectives that the engine knows. Their positions are the numbers that the engine uses for them."""
 TOKEN_BYTES = 16
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
@@ -41,14 +41,14 @@ def encode_rank(
 
     depth: number of messages that a connection's queue holds
     """
-    # The engine only executes instructions, so a custom collective is encoded as one with the same buffers.
+    # The engine only executes instructions, so a custom collective is encoded as allreduce, which has the same buffers.
     is_custom = collective.name == CollectiveName.CUSTOM
     known = _COLLECTIVES.index(CollectiveName.ALLREDUCE if is_custom else collective.name)
     root = -1 if collective.root is None else collective.root
     columns = part.columns
     words = array("q", [_VERSION, known, root, ranks, chunks, int(in_place)])
     words.extend((part.scratch_chunks, depth, columns.blocks))
-    # The engine numbers instructions and buffers like OPS and BUFFERS, and a missing peer like NO_PEER.
+    # The engine's numbers for instructions, buffers and a missing peer are those of OPS, BUFFERS and NO_PEER.
     places = (columns.src_buffer, columns.src_offset, columns.dst_buffer, columns.dst_offset)
     items = np.stack([columns.op, *places, columns.count, columns.waits], axis=1).tolist()
     waits = np.stack([columns.wait_block, columns.wait_step], axis=1).ravel().tolist()
@@ -108,7 +108,7 @@ class EngineError(Exception):
     """Raised if a call to the engine failed.
 
     status:  kind of failure
-    blocked: after a time-out, one line for each unfinished block: block, instruction, and what the block waited for
+    blocked: after a timeout, one line for each unfinished block: block, instruction, and what the block is waiting for
     """
 
     def __init__(self, status: Status, message: str, blocked: str = "") -> None:
@@ -120,8 +120,8 @@ class EngineError(Exception):
 class StepTime(ctypes.Structure):
     """Records when an instruction ran, in nanoseconds of CLOCK_MONOTONIC.
 
-    ready_ns: when all waits were satisfied; start_ns: when the first byte moved (0 if none did); end_ns: when it
-              finished
+    ready_ns: when everything that the instruction waits for had happened; start_ns: when its first byte moved (0 if
+              no byte moved); end_ns: when it finished
     """
 
     _fields_ = (
@@ -163,7 +163,7 @@ class Work:
 
     elements: number of elements in the whole vector, such as an allgather's output or a reduce-scatter's input
     parts:    number of parts into which chunks are cut; blocks run their instructions once per part
-    limit_s:  time limit, counted from the start
+    limit_s:  time limit in seconds, counted from the start
     not_before_ns: start time on CLOCK_MONOTONIC; 0 to start immediately
     step_room: number of instructions whose times can be recorded
     """
@@ -207,8 +207,8 @@ class Engine:
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:
-        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if it is not a
-        program.
+        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if `words` are not a
+        valid program.
         """
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
         number = int(self._library.chorale_program_load(self._engine, buffer, len(words)))
@@ -261,7 +261,7 @@ class Engine:
     def execute(self, work: Work) -> Execution:
         """Execute a program once, together with all other ranks, which execute the same programs in the same order.
 
-        Raises EngineError. After that the engine cannot be used again, unless the error's status is INVALID.
+        Raises EngineError if this fails. Unless the error's status is INVALID, the engine cannot be used any more.
         """
         steps = (StepTime * work.step_room)() if work.step_room else None
         call = _Call(**asdict(work), steps=steps)
@@ -317,7 +317,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> None:
-    """Declare functions of `library`: name -> (type of the result, types of the arguments)."""
+    """Declare the types of functions in `library`. signatures: name -> (type of the result, types of the arguments)"""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -327,7 +327,9 @@ def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> 
 class Devices:
     """Says how to choose the network devices through which others reach this rank; see `links_for` in devices.hpp.
 
-    chosen: device names; variables: environment variables, used if nothing is chosen; toward: host to reach
+    chosen:    devices to use, or None
+    variables: names of environment variables that may list devices, read if `chosen` is None
+    toward:    host that must be reachable through the device, used if neither lists any device
     """
 
     chosen: str | None = None
@@ -336,7 +338,7 @@ class Devices:
 
 
 def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
-    """Make `engine` listen. Return what other ranks need: this machine's network and two addresses in it.
+    """Make `engine` listen. Return what other ranks need: an id of this network, a shared-memory and a TCP address.
 
     Raises InvalidInput for devices that do not exist, and EngineError if the engine cannot listen.
     """

@@ -1,4 +1,4 @@
-"""The work of a rank process in a measurement: it creates data, runs its parts of the programs and checks results."""
+"""Does the work of a rank process in a measurement: creates data, runs the rank's parts of programs, checks results."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ from chorale.synth.programs.program import QUEUE_DEPTH, AnyProgram, Buffer, Prog
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Describes how a collective's vector is laid out on the ranks. chunks: number of chunks in the whole vector;
-    in_place: whether input and output share memory
+    """Describes how a collective's vector is laid out on the ranks.
+
+    chunks: number of chunks in the whole vector; in_place: whether input and output share memory
     """
 
     collective: Collective
@@ -48,7 +49,7 @@ class DataLayout:
     in_place: bool
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values, without a custom collective's demands."""
+        """Return the layout as plain JSON values. The demands of a custom collective are left out."""
         return [self.collective.name.value, self.collective.root, self.ranks, self.chunks, self.in_place]
 
     @staticmethod
@@ -58,9 +59,10 @@ class DataLayout:
 
 
 class RankMemory:
-    """Holds a rank's data in one run. elements: length of the whole vector, a multiple of the number of chunks
+    """Holds a rank's data in one run.
 
-    given: existing memory for input and output, which must overlap for an in-place run; None to allocate new memory
+    elements: number of elements in the whole vector, a multiple of the number of chunks
+    given:    existing memory for input and output, which must overlap for an in-place run; None to allocate new memory
     """
 
     def __init__(
@@ -159,18 +161,18 @@ class RankPart:
 
 
 LibraryCall = Callable[[int, Collective, RankMemory, float, float], None]
-"""Runs a library's collective. Arguments: number of the part, collective, data, start time and time limit in seconds
-after the start. Raises TimeoutError after the limit, unless the library's call never returns.
+"""Function that runs a library's collective. Arguments: number of the part, collective, data, start time, and time
+limit in seconds after the start. Raises TimeoutError after the limit, unless the library's call never returns.
 """
 
 
 class RankParts:
     """Loads one rank's parts of programs, prepares fresh data, runs the parts and checks the results.
 
-    library: runs library collectives
-    plans:   executes plans; None if there are none
-    blocked: blocks that are stuck after a run that exceeded its limit or lost a peer
-    seconds: time per call, for ranks that time calls themselves
+    library: function that runs library collectives
+    plans:   object that executes plans; None if there are no plans
+    blocked: thread blocks that were stuck at the end of a run that exceeded its limit or lost a peer
+    seconds: mean time per call, for ranks that time calls themselves
     """
 
     seconds = 0.0
@@ -210,7 +212,7 @@ class RankParts:
         """Create the data for `task`, a command from `prepare_task`."""
         self._memory = self._work = self._execution = None
         self.blocked = []
-        gc.collect()  # automatic collection is off in rank processes
+        gc.collect()  # automatic garbage collection is off in rank processes
         self._current = task["program"]
         part, number, dtype = self._parts[self._current], self._numbers[self._current], task["dtype"]
         pattern = DataPattern(part.layout.ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
@@ -222,15 +224,15 @@ class RankParts:
         memory = self._memory = RankMemory(part.layout, self._rank, task["elements"], dtype, pattern, given)
         if part.plan is None and number is not None:
             addresses = memory.input.ctypes.data, memory.output.ctypes.data
-            room = len(part.words) * task["parts"] if task["trace"] else 0  # more than the number of steps
+            room = len(part.words) * task["parts"] if task["trace"] else 0  # an upper bound for the number of steps
             type_ = DataType[dtype.upper()]
             self._work = Work(number, *addresses, task["elements"], type_, parts=task["parts"], step_room=room)
 
     def run(self, start_s: float, limit_s: float) -> float | None:
         """Start at `start_s`; return the time when this rank had its result. Both are times on the monotonic clock.
 
-        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost: failures that
-        this rank does not report, because another rank may have caused them.
+        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost. This rank does
+        not report these failures, because another rank may have caused them.
         """
         self._start_s, not_before_ns = start_s, round(start_s * 1e9)
         number, memory = self._numbers[self._current], self._memory
@@ -262,8 +264,8 @@ class RankParts:
 
     @property
     def steps(self) -> list[list[float]]:
-        """Return the recorded steps of the last run, each as block, step, part, and its ready, start and end time in
-        seconds since the common start.
+        """Return the recorded steps of the last run, each as [block, step, part, ready time, start time, end time].
+        Times are in seconds since the common start.
         """
         times = () if self._execution is None else self._execution.steps
         ends = ((one, (one.ready_ns, one.start_ns, one.end_ns)) for one in times)
@@ -274,8 +276,8 @@ class RankParts:
 
 
 def is_silent(error: EngineError) -> bool:
-    """Return whether the failure is a time-out or the loss of a peer, which this rank need not report because the
-    runner notices it anyway.
+    """Return whether the failure is a timeout or the loss of a peer. This rank need not report these, because the
+    runner notices them anyway.
     """
     return error.status in (Status.TIMEOUT, Status.PEER_LOST)
 
@@ -352,7 +354,7 @@ WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
 
 
 class SocketRank(Generic[WorkOfRank]):
-    """Executes the runner's commands in the process of one rank. They arrive over a socket:
+    """Executes the runner's commands in the process of one rank. The commands arrive over a socket, and get replies:
 
         prepare  program, size, and how to create the data           -> ready
         go       start time and time limit                           -> done, with the end time
@@ -367,7 +369,7 @@ class SocketRank(Generic[WorkOfRank]):
     def __init__(
         self, control: FramedSocket, parts: WorkOfRank, **commands: Callable[[Message], Message | None]
     ) -> None:
-        """Prepare to serve `parts` over `control`. commands: functions for further commands, by name"""
+        """Prepare to serve `parts` over `control`. commands: name of a further command -> function that executes it"""
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {

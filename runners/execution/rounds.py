@@ -36,13 +36,13 @@ from chorale.synth.topology.expansions import process_network
 
 _SHOWN_BLOCKS = 8
 _ANSWER_S = 1.0  # time for replies after a failure
-_LEAD_S = 0.008  # time from the command to the start, so that it has reached every rank
+_LEAD_S = 0.008  # time between the command and the start, in which the command must reach every rank
 _LEAD_PER_RANK_S = 0.0002
 SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
-    """Raised to end a measurement; it becomes the request's RunFailure. blocked: see `RunFailure`"""
+    """Raised to end a measurement. The runner turns it into the request's RunFailure. blocked: see `RunFailure`"""
 
     def __init__(
         self, kind: FailureKind, message: str, rank: int | None = None, blocked: Sequence[tuple[int, int, int]] = ()
@@ -64,8 +64,8 @@ def run_failure_of(
     """Return the request's failure for the exception `stopped`.
 
     blocked: after a timeout, each rank's stuck blocks; None for a rank that does not reply. If other ranks reply, the
-             silent rank is the cause: it hangs or is too busy, and the others wait for it. In a library's call, waiting
-             ranks do not reply either, so no rank is named.
+             silent rank is the cause: it hangs or is too busy, and the others wait for it. During a library's call,
+             waiting ranks do not reply either, so the failure names no rank.
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
@@ -114,7 +114,7 @@ class RankGroup(Protocol):
 class SocketRanks(ABC):
     """A `RankGroup` whose ranks are processes that run a `SocketRank`.
 
-    watched: a file that becomes readable when a process dies, if there is such a file
+    watched: socket that becomes readable when a process dies; None if there is no such socket
 
     Every method raises RunStopped if a process dies or `deadline` (of `time.monotonic()`) passes. After that, only
     `blocked_ranks` and `close` may be called.
@@ -134,7 +134,7 @@ class SocketRanks(ABC):
 
     @abstractmethod
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return the failure that results from the error `message` of `rank`."""
+        """Return the failure to raise if `rank` reports the error `message`."""
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
         """Send `command` to every rank or, if it is a sequence, its n-th command to the n-th rank."""
@@ -147,7 +147,7 @@ class SocketRanks(ABC):
                 raise self._death() from None
 
     def receive(self, deadline: float, doing: str) -> dict[int, Message]:
-        """Return one reply from each rank. doing: what the ranks do, for error messages"""
+        """Return one reply from each rank. doing: description of what the ranks are doing, for error messages"""
         replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             if self.watched is not None:
@@ -170,8 +170,8 @@ class SocketRanks(ABC):
     def load_parts(
         self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
     ) -> None:
-        """Send every rank the command `load` with its parts of `programs`, followed by the library's algorithms
-        `library` for the same collective. more: further fields of the command
+        """Send every rank the command `load` with its parts of `programs`, followed by a part for each algorithm in
+        `library` that calls the library for the same collective. more: further fields of the command
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = ([RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library) for rank in self.ranks)
@@ -233,7 +233,7 @@ class LiveRunner(ABC, Generic[Group]):
 
     A failed measurement becomes a RunFailure and ends the processes. Processes also end when this process ends.
 
-    accepts: arguments of `validate_request` that say what requests may contain, such as plans
+    accepts: keyword arguments for `validate_request` that say what requests may contain, such as plans
     """
 
     name: str
@@ -245,20 +245,20 @@ class LiveRunner(ABC, Generic[Group]):
 
     @abstractmethod
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the runtime's own algorithms; see `Runner.library`."""
+        """Return the names of the runtime's own algorithms; see `Runner.library`."""
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
         return validate_request(request, self.library, self._faults, **self.accepts)
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
-        """Yield reasons why this runner cannot run `request`, which satisfies the rules for all runners."""
+        """Yield reasons why this runner cannot run `request`. The rules for all runners have already been checked."""
         most = ELEMENT_TYPES[request.dtype].max_ranks
         if request.topology.compute_count > most:
             yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
 
     @abstractmethod
     def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
-        """Measure `request`, and add the facts that affect times to `environment`. Raises RunStopped or Unavailable."""
+        """Measure `request`; add facts that affect times to `environment`. Failures raise RunStopped or Unavailable."""
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see `Runner.submit`. Raises InvalidInput if several fabrics match.
@@ -317,7 +317,7 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Measures the programs and library algorithms of `request` on `group`, numbered from 0, programs first.
+    """Measures the programs and library algorithms of `request` on `group`. The ranks have loaded them in this order.
 
     library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it differs
                       from that of the programs
@@ -373,7 +373,7 @@ class MeasurementRounds:
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed)
         task["trace"] = request.trace
         if (settings := request.settings.get(name)) is not None and settings.buffer_bytes is not None:
-            # Chunks are cut into parts that fit into a buffer.
+            # Chunks are cut into parts, each of which fits into a buffer.
             chunk_elements = elements // request.programs[name].chunks
             chunk_bytes = chunk_elements * ELEMENT_TYPES[request.dtype].dtype.itemsize
             task["parts"] = min(-(-chunk_bytes // settings.buffer_bytes), chunk_elements)

@@ -29,16 +29,18 @@ TOKEN = "CHORALE_TOKEN"  # noqa: S105 - a variable's name
 """Environment variable with the token by which the runner recognizes its ranks."""
 
 Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
-"""Starts all ranks with the runner's address and environment variables. Returns a process per rank, or one launcher.
+"""Function that starts all ranks. Arguments: the runner's address, environment variables. Returns the processes that it
+started: one per rank, or a single launcher.
 """
 
 
 class StartedRanks(SocketRanks):
-    """Connects to all rank processes and controls them. hellos: each rank's first message, with rank, pid and clock
+    """Starts all rank processes, waits until they connect, and controls them.
 
     address: this process's address for ranks on other machines; if empty, all ranks are on this machine and connect
              through a Unix socket
-    release: called at the end, to free the hosts
+    release: function that frees the hosts, called at the end
+    hellos:  each rank's first message, with rank, pid and clock
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class StartedRanks(SocketRanks):
         self.pids = [self.hellos[rank]["pid"] for rank in self.ranks]
         if self._folder:
             Path(self._folder, "ranks").unlink()
-            with contextlib.suppress(OSError):  # it may contain ranks' files. An empty folder would survive a kill
+            with contextlib.suppress(OSError):  # kept if ranks have files in it. Otherwise a kill would leave it behind
                 os.rmdir(self._folder)
 
     @property
@@ -125,12 +127,12 @@ class StartedRanks(SocketRanks):
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return the kind of failure if a rank ended with the message `reason`."""
+        """Return which kind of failure it is if a rank ended with the message `reason`."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:
-        """Return the failure for a rank's death. A rank that was killed is named first, because ranks that lose another
-        rank give up too.
+        """Return the failure for a rank's death. If a rank was killed by a signal, the failure names this rank, because
+        ranks that lose another rank end too.
 
         otherwise, rank: message and rank to report if no process has ended
         """
@@ -153,7 +155,7 @@ class StartedRanks(SocketRanks):
         return RunStopped(self._kind_of(otherwise), otherwise, rank)
 
     def close(self, gracefully: bool = True) -> None:
-        """Kill all processes, because a library may wait for ranks that are gone. Safe to call twice."""
+        """Kill all processes, because some may be in library calls that wait for lost ranks. Safe to call twice."""
         for channel in self._channels:
             channel.close()
         self._listener.close()
@@ -169,7 +171,7 @@ class StartedRanks(SocketRanks):
 
 
 class StreamRanks(StartedRanks):
-    """Controls ranks that time several consecutive calls themselves, with their device stream's clock."""
+    """Controls ranks that time several consecutive calls themselves, with the clock of their device's stream."""
 
     def timed_start(self, deadline: float, doing: str) -> float:
         """Start the prepared calls; return the slowest rank's mean time per call."""

@@ -29,7 +29,7 @@ def run_collective(collective: Collective, source: torch.Tensor, target: torch.T
         case CollectiveName.ALLTOALL:
             dist.all_to_all_single(target, source, group=group)
         case name:
-            if source.data_ptr() != target.data_ptr():  # torch's calls for these collectives work in place
+            if source.data_ptr() != target.data_ptr():  # torch only has in-place calls for these collectives
                 target.copy_(source)
             if name is CollectiveName.ALLREDUCE:
                 dist.all_reduce(target, group=group)

@@ -1,4 +1,4 @@
-"""Creates the namespaces of emulated fabrics, finds this user's fabrics, runs processes in them, removes them."""
+"""Creates the namespaces of emulated fabrics, finds this user's fabrics, runs processes in them and removes them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _MARK = "chorale-fabric"
 _STATE = "run/chorale/fabric.json"
 _END_LIMIT_S, _SCRIPT_LIMIT_S = 10.0, 300.0
 
-# The holder ends when the pipe on its standard input closes, unless it has received the state of a finished fabric.
-# After that it waits forever for a line that nobody writes.
+# The holder ends when the pipe on its standard input closes, unless it has read the line that describes the finished
+# fabric. After that it waits forever for a line that nobody writes.
 _HOLD = f"""
 mount -t tmpfs none /run && mkdir /run/netns /run/chorale && mkfifo /run/chorale/never || exit 1
 ip netns add trial && ip netns delete trial || exit 1
@@ -65,7 +65,8 @@ _FORMAT = "chorale-fabric/7"
 
 
 class NamespaceHolder:
-    """Keeps a fabric's namespaces alive with a process, which ends with `close` or with this process unless detached.
+    """Keeps a fabric's namespaces alive with a holder process, which ends at `close` or with this process, unless it is
+    detached.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
@@ -88,8 +89,8 @@ class NamespaceHolder:
         raise Unavailable("network namespaces do not work here: {}", "; ".join(refusals), _WAY_OUT)
 
     def run(self, script: str) -> str:
-        """Run a shell script in the namespaces and return its output. Raises Unavailable, with its output, if it
-        fails.
+        """Run a shell script in the namespaces and return its output. If the script fails, raise Unavailable with the
+        output.
         """
         done = _run_inside(self.pid, self.in_user_namespace, script)
         if done.returncode != 0:
@@ -145,7 +146,7 @@ def _run_inside(pid: int, in_user_namespace: bool, script: str) -> subprocess.Co
 
 
 def detached_states() -> Iterator[tuple[int, str]]:
-    """Yield (pid, state) of each of this user's detached holders."""
+    """Yield (process id, line that describes the fabric) for each of this user's detached holders."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             arguments = process.cmdline()
@@ -182,7 +183,7 @@ def _runs(pid: int) -> bool:
 
 NATIVE = Path(__file__).parent / "native"
 LINKS = NativeTarget("chorale-links", (NATIVE / "links.cpp",), ("-pthread",), (ENGINE,))
-"""The program that forwards packets between the namespaces."""
+"""Build target of the program that forwards packets between the namespaces."""
 
 _TUN = Path("/dev/net/tun")
 _START_LIMIT_S = 60.0
@@ -197,7 +198,7 @@ def require_wire() -> Path:
 
 
 def require_tun() -> None:
-    """Raise Unavailable if this user may not open /dev/net/tun, with which links are created."""
+    """Raise Unavailable if this user may not open /dev/net/tun, which is needed to create links."""
     try:
         os.close(os.open(_TUN, os.O_RDWR))
     except OSError as error:
@@ -269,10 +270,10 @@ class EmulatedFabric:
         return namespace_name(self.name, rank)
 
     def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
-        """Return the prefix for a command that runs (by exec) as a process on `rank`.
+        """Return the words to put before a command to run it on `rank`. They run the command with exec.
 
-        The process has the files and the working folder of the process that starts it, but the rank's network and
-        host name. A user who is not root appears as root in the process.
+        The command's process has the files and the working folder of the process that starts it, but the rank's network
+        and host name. A user who is not root appears as root in the process.
 
         from_inside: whether the starting process is already on a node of this fabric
         """
@@ -307,7 +308,7 @@ class EmulatedFabric:
             raise Unavailable(rule, f"process {self.wire_pid} has ended", way_out)
 
     def networks(self) -> frozenset[str]:
-        """Return the ids of all nodes' network namespaces, in the form of /proc/PID/ns/net."""
+        """Return the ids of all nodes' network namespaces, in the form in which the link /proc/PID/ns/net has them."""
         folder = Path(f"/proc/{self.pid}/root/run/netns")
         nodes = range(self.ranks + self.switches)
         return frozenset(f"net:[{(folder / namespace_name(self.name, node)).stat().st_ino}]" for node in nodes)
@@ -322,7 +323,10 @@ class EmulatedFabric:
 
     @staticmethod
     def from_line(line: str, pid: int) -> EmulatedFabric | None:
-        """Parse a line of `to_line` for the fabric that process `pid` holds; None if another version wrote it."""
+        """Return the fabric that `line` (from `to_line`) describes, or None if another version of Chorale wrote `line`.
+
+        pid: the process that keeps the fabric's namespaces
+        """
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None
@@ -330,7 +334,7 @@ class EmulatedFabric:
 
 
 def processes_in(networks: frozenset[str]) -> list[int]:
-    """Return the ids of this user's processes that run in any of `networks`."""
+    """Return the ids of this user's processes that run in any of the network namespaces `networks`."""
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):  # processes of other users, and processes that have ended meanwhile
@@ -381,10 +385,10 @@ def fabrics() -> list[EmulatedFabric]:
 
 
 def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | None:
-    """Return a topology's running fabric, by `name` if given; None if there is none.
+    """Return the topology's running fabric (the one called `name`, if given), or None if there is none.
 
-    Raises InvalidInput if several fabrics are up and `name` is missing, or if `name` belongs to another topology, and
-    Unavailable if the process that forwards the fabric's packets has ended.
+    Raises InvalidInput if the topology has several fabrics and `name` is None, or if fabric `name` belongs to another
+    topology. Raises Unavailable if the process that forwards the fabric's packets has ended.
     """
     fitting = [one for one in fabrics() if (one.topology_id == topology_id if name is None else one.name == name)]
     if len(fitting) > 1:
@@ -443,8 +447,8 @@ def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes:
 
     nodes: for each node of `remaining`, its number in `whole`; other nodes neither receive nor forward packets
 
-    Routing protocols and subnet managers do the same on real networks: connections survive, and TCP sends lost packets
-    again. Raises Unavailable, with the output of the failed command, if a route cannot be set.
+    Routing protocols and subnet managers do the same on real networks. Connections survive, because TCP sends lost
+    packets again. Raises Unavailable, with the output of the failed command, if a route cannot be set.
     """
     frames = window_frames(int(fabric.link_mbps * 10**6))
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"

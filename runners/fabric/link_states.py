@@ -1,6 +1,6 @@
 """Reads the state of an emulated fabric's links from the kernel: up or down, rate (of the tbf queue), bytes carried.
 
-`python -m chorale.runners.fabric.link_states` runs as a process, which enters the nodes' networks. The process reads a
+`python -m chorale.runners.fabric.link_states` starts a process that enters the nodes' network namespaces. It reads a
 line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
 link that is down and null for a link without a limit. The process ends when its input ends.
 """
@@ -107,7 +107,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Queries one node's network devices over sockets, which stay in the namespace when the process leaves it."""
+    """Queries one node's network devices over sockets, which stay in its namespace when the process leaves it."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -40,7 +40,7 @@ def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 MAX_NODES = 256
 NODE_DEVICE = "node"
-"""Device that has a rank's address; pass this name to runtimes that need the name of an interface."""
+"""Name of the network device that has a rank's address. Pass it to runtimes that need the name of an interface."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
@@ -52,8 +52,9 @@ _FASTEST_BITS_PER_S = 100_000_000_000
 class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
-    bits_per_s: total rate of parallel links (first node to second, second to first); 0 if the topology has no link in
-                that direction. Then this direction only carries acknowledgements, at the other direction's rate
+    bits_per_s: for each direction (first node to second, second to first) the total rate of the parallel links. It is 0
+                if the topology has no link in that direction, which then carries acknowledgements only, at the other
+                direction's rate
     """
 
     nodes: tuple[int, int]
@@ -129,14 +130,14 @@ def device_name(peer: int) -> str:
 
 
 Stream = tuple[int, int]
-"""Source and target rank."""
+"""(Source rank, target rank) of a stream of data."""
 
 Arc = tuple[int, int]
 """(Source node, target node) of a link."""
 
 
 def arc_rates(plan: FabricPlan) -> dict[Arc, int]:
-    """Return the bits per second of all links in the topology."""
+    """Return the rate of each link in the topology, in bits per second."""
     return {arc: rate for cable in plan.cables for arc, rate in zip(cable.arcs, cable.bits_per_s, strict=True) if rate}
 
 
@@ -165,8 +166,8 @@ _QUEUE_BYTES = (2**21, 2**24)  # room for the first windows of many connections,
 
 
 def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
-    """Return the largest packet in bytes that the kernel may pass to an emulated link: a few milliseconds of traffic,
-    or less at a switch.
+    """Return the maximum size in bytes of packets that the kernel passes to an emulated link: a few milliseconds of
+    traffic, or less at a switch.
 
     Large packets need less CPU time, but each hop waits until it has received a complete packet.
     """
@@ -175,7 +176,7 @@ def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
 
 
 def wire_queue_bytes(bits_per_s: int) -> int:
-    """Return the bytes that an emulated link can queue: two seconds of traffic, clamped to the range `_QUEUE_BYTES`."""
+    """Return how many bytes an emulated link can queue: two seconds of traffic, but within the range `_QUEUE_BYTES`."""
     smallest, largest = _QUEUE_BYTES
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest)
 
@@ -245,7 +246,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
     source = ""
     if node < plan.compute_count:
         source = f" src {rank_address(node)}"
-        # A separate veth pair for the address, because runtimes look for a device that is not the loopback.
+        # The address is on a separate veth pair, because runtimes look for a device that is not the loopback.
         yield f"link add {NODE_DEVICE} mtu {WIRE_MTU_BYTES} type veth peer name {NODE_DEVICE}-peer"
         yield f"address add {rank_address(node)}/32 dev {NODE_DEVICE}"
         yield f"link set {NODE_DEVICE} up"
@@ -262,7 +263,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
-    """Yield `tc` batch lines that send acknowledgements directly to neighbours to which the topology has no link.
+    """Yield `tc` batch lines that send acknowledgements directly to neighbours to which no link of the topology leads.
 
     The filters recognize acknowledgements as TCP packets that consist of headers only. Packets with data take the
     routed path over real links, so the reverse direction adds no bandwidth.

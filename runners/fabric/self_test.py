@@ -46,8 +46,9 @@ Ends = tuple[socket.socket, socket.socket]
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
-    Each rank sends to all direct neighbours. A rank at a switch also sends to rank + n/2 modulo n (in another box if
-    there are several boxes), where n is the number of all ranks, and in the same way among the ranks at its switch.
+    Each rank sends to all direct neighbours. Rank r at a switch also sends to rank (r + n/2) mod n, where n is the
+    number of all ranks (the target is in another box if there are several boxes), and to one of the ranks at the same
+    switch, which is chosen in the same way.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -79,7 +80,7 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
 
 
 def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int]) -> float:
-    """Return a lower bound in seconds for streams of these sizes that start together, headers included.
+    """Return a lower bound for the seconds that streams of these sizes take if they start together, headers included.
 
     It is the larger of two times: the time of the busiest link, and the time of the slowest stream if it were alone
     (its bytes at the rate of the slowest link on its path).
@@ -149,8 +150,8 @@ def bring_up(
 ) -> EmulatedFabric:
     """Create the fabric `name`, which stays up after this process ends.
 
-    It is tested before others can see it, which takes a second or two. If this process is killed meanwhile, nothing of
-    the fabric remains.
+    The fabric is tested before other commands can find it, which takes a second or two. If this process is killed
+    meanwhile, nothing of the fabric remains.
 
     Args:
         topology: Network to emulate.
@@ -188,8 +189,8 @@ def _tested(fabric: EmulatedFabric, plan: FabricPlan, force: bool) -> EmulatedFa
 
 
 def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:
-    """Keep all links busy; return the time that their rates imply divided by the measured time. Raises Unavailable if
-    ranks do not reach each other.
+    """Keep all links busy; return the ratio of the time that their rates imply to the measured time. Raises Unavailable
+    if ranks do not reach each other.
     """
     streams = busy_streams(plan)
     smallest, largest_bytes = _BUSY_BYTES

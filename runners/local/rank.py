@@ -2,7 +2,7 @@
 
 The runner starts the launcher with `python -m`, because a process with threads must not fork. The launcher reads its
 task from its control socket, reports every child that dies, and kills and reaps all children when that socket closes,
-whatever ended the runner.
+no matter how the runner ended.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from chorale.synth.collective import Collective, CollectiveName
 class LocalRank(SocketRank[RankParts]):
     """Executes the local runner's commands in the process of one rank; `SocketRank` has the commands of all runners.
 
-    listen   address at which to listen for other ranks              -> listening, with the address for them
+    listen   address at which to listen for other ranks              -> listening, with the address to connect to
     gloo     file and network device for Gloo's collectives          -> joined
     load     the rank's part of every program and all addresses      -> loaded
     """
@@ -74,7 +74,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve as the launcher. arguments: descriptors of the launcher's, the network's and the ranks' control sockets"""
+    """Run the launcher. arguments: file descriptors of the launcher's, the network's and the ranks' control sockets"""
     streams = [socket.socket(fileno=int(text)) for text in arguments]
     channel = FramedSocket(streams[0])
     task = channel.receive()

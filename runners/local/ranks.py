@@ -97,7 +97,7 @@ class NetworkControl:
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
-    """Return the seconds per byte of every link if the `full_bandwidth` corresponds to the rate `link_mbps`."""
+    """Return each link's time per byte in seconds. Links with the `full_bandwidth` have the rate `link_mbps`."""
     full = full_bandwidth(topology)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
     return [table[index] for index in topology.links.bandwidth_class.tolist()]
@@ -105,7 +105,8 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
 
 @cache
 def native_code() -> tuple[Path, Path]:
-    """Return the paths of the engine and the network; build them first if necessary (up to a minute).
+    """Return the paths of the engine and of the program that emulates the network; build them first if necessary.
+    This may take up to a minute.
 
     Raises Unavailable without a compiler.
     """
@@ -113,7 +114,8 @@ def native_code() -> tuple[Path, Path]:
 
 
 class LocalRanks(SocketRanks):
-    """Starts and controls a process per rank of `topology`, and their launcher. They end with `close` or this process.
+    """Starts and controls a process per rank of `topology`, and their launcher. `close` or the end of this process ends
+    all of them.
 
     There is also a process that emulates the network, unless ranks in `placement` reach one another without it.
     uses_gloo: whether `load` may request Gloo's collectives
@@ -168,9 +170,9 @@ class LocalRanks(SocketRanks):
     def load(
         self, programs: Iterable[AnyProgram], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
     ) -> None:
-        """Give every rank its parts of `programs`, followed by those of `library`. Also set the link rates.
+        """Send every rank its parts of `programs`, followed by one for each library algorithm. Also set the link rates.
 
-        link_mbps: None if the network is not emulated
+        link_mbps: rate of links with the `full_bandwidth`; None if the network is not emulated
         """
         self._programs = list(programs)
         if link_mbps is not None:
@@ -259,12 +261,12 @@ class LocalRanks(SocketRanks):
 
 @dataclass(frozen=True, slots=True)
 class RankLocations:
-    """Says where ranks run: in the processes' current namespaces, in a fabric's, or behind an emulated network.
+    """Says where ranks run: in the current namespaces, in a fabric's namespaces, or behind an emulated network.
 
     listen:     address at which each rank's engine listens; empty if all connect through an emulated network
     namespaces: files of the namespaces that each rank enters, user namespace first; empty to stay in the current ones
     interface:  network device through which libraries reach other ranks
-    facts:      description for a measurement's environment
+    facts:      facts about the network, for a measurement's environment
     """
 
     listen: tuple[str, ...] = ()
@@ -276,7 +278,7 @@ class RankLocations:
 def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
     """Return where the ranks of `topology` run. `where` is EMULATED, FABRIC or LOOPBACK.
 
-    Raises InvalidInput for an ambiguous fabric, and Unavailable if there is no such fabric.
+    Raises InvalidInput if several fabrics match, and Unavailable if there is no such fabric.
     """
     if where == EMULATED:
         return RankLocations()

@@ -51,8 +51,8 @@ MIN_EFFICIENCY = 0.9
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))
 FIRST_RATE_MBPS = 10
 KEPT_S, KEPT_BUSY_S = 30 * 86_400.0, 600.0
-"""How long a measured rate stays valid; the second value applies if other processes wanted more than `BUSY_SHARE` of
-the CPU cores.
+"""Seconds for which a measured rate stays valid. The second value applies if other processes wanted more than
+`BUSY_SHARE` of the CPU cores.
 """
 BUSY_SHARE = 0.5
 
@@ -62,12 +62,12 @@ _LIMIT_S = 20.0
 _MESSAGE_ELEMENTS = 8192
 _ELEMENT_BYTES = 4
 _CACHE_NAME = "link-rates.json"
-_METHOD = "engines in lock step of 32 KiB"  # part of the key, because other methods' results are not comparable
+_METHOD = "engines in lock step of 32 KiB"  # part of the cache key: results of other methods are not comparable
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A link rate, and the efficiency of busy links at this rate (ideal time / measured time); None if not probed."""
+    """A link rate, and the efficiency of busy links at it: ideal time / measured time, or None if not measured."""
 
     link_mbps: float
     efficiency: float | None
@@ -76,8 +76,8 @@ class LinkRate:
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest rate (1, 2 or 5 * 10^n Mbit/s) at which `links` links of `nodes` processes are 90 % efficient.
 
-    The first call takes a few seconds. Its result is kept under `home` for this kind of machine and these numbers of
-    nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy and may reach a higher rate later.
+    The first call takes a few seconds. Its result is cached under `home` for this kind of machine and these numbers of
+    nodes and links. It is valid for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy and may be faster later.
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"
@@ -150,8 +150,8 @@ def _climb(probe: _Probe) -> LinkRate:
 def _lock_step(topology: Topology, messages: int) -> Program:
     """Return a program in which every link carries `messages` messages that the receiver adds up.
 
-    As in the steps of a collective, a rank sends once it has received something: message m leaves when message
-    m - 1 has arrived on a link into the rank. So the efficiency includes reaction times as well as bytes.
+    As in the steps of a collective, ranks react to what they receive: a rank sends message m when message m - 1 has
+    arrived over one of its incoming links. So the efficiency covers reaction times as well as bandwidth.
     """
     links, parallel = topology.links, topology.links.parallel_index().tolist()
     incoming: list[list[ThreadBlock]] = [[] for _ in range(topology.compute_count)]
@@ -177,7 +177,7 @@ def _lock_step(topology: Topology, messages: int) -> Program:
 MAX_NODES = 512
 MAX_LINKS = 4096
 LOW_EFFICIENCY = 0.7
-_WORK_BYTES = 40  # memory per element for creating and checking data
+_WORK_BYTES = 40  # bytes per element that are needed to create and check data
 
 LIBRARY_ALGORITHMS = ("gloo",)
 """Library algorithms that torch provides, if it is installed."""
@@ -190,8 +190,8 @@ class LocalRunner(LiveRunner[LocalRanks]):
     """Implements `Runner` with one process per rank and one process for all network links; see `LocalConfig`.
 
     On a fabric, ranks run in its namespaces and links have its rate. Loopback measures this machine, not a network. The
-    default is loopback for requests with MSCCL++ plans, which need memory that ranks share, else emulated links. If the
-    network is not emulated and torch is installed, Gloo's own collectives can be measured too.
+    default is loopback for requests with MSCCL++ plans, which need memory that ranks share, and emulated links for
+    others. If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
 
     home: folder for probe results; None means $CHORALE_HOME or ./chorale-data
     """
@@ -210,7 +210,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return Gloo, which supports every collective; () with emulated links, because Gloo would bypass them."""
+        """Return Gloo, which supports every collective, or () for emulated links, because Gloo would bypass them."""
         return () if self._where in (None, EMULATED) else LIBRARY_ALGORITHMS
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
@@ -245,7 +245,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
             if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
                 warning = "this machine cannot keep up with the links, so times depend more on it than on the network"
                 environment["warning"] = warning
-        native_code()  # not counted, because it is built only once
+        native_code()  # built before the time limit starts, because it is built only once
         if request.has_plans:
             plan_library()
         if request.library and find_spec("torch") is None:
