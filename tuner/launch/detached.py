@@ -56,7 +56,7 @@ def detached_name(campaign: str) -> str:
 
 
 def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path, resume: bool) -> None:
-    """Start a launch of the campaign `document` or resume the newest. Raises CheckFailed while a launch is running."""
+    """Start a launch of the campaign `document`, or resume its newest one. Raises CheckFailed if one is running."""
     name = detached_name(document["name"])
     former: DetachedActor | None = actors.find(name)
     if former is not None:
@@ -69,7 +69,7 @@ def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path
 
 
 class DetachedLaunch:
-    """Runs a launch in a thread and reports its progress meanwhile.
+    """Runs a launch in a thread, so that its progress can be queried while it runs.
 
     All state is on disk, so after a crash a new object with the same arguments resumes the launch, if it has access to
     the same `home`. `launch_id` identifies the launch; if it is None, the newest launch is resumed.
@@ -135,7 +135,7 @@ class DetachedLaunch:
             )
 
     def _try_again(self) -> bool:
-        """Wait, then return whether to try MLflow again. The wait may be long, because nobody waits for the launch."""
+        """Wait, then return whether to try MLflow again. Many attempts are allowed, as no user waits for the launch."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 

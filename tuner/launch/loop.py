@@ -1,4 +1,4 @@
-"""Run the trials of a launch: ask for a candidate, build it, measure it, and record the result."""
+"""Runs the trials of a launch: asks for a candidate, builds it, measures it, and records the result."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Listener = Callable[[TrialRecord], None]
 class RequestBuilder:
     """Creates the build and measurement requests of one launch.
 
-    baselines: name in measurements -> a baseline's program, which is measured together with candidates
+    baselines: name in measurements -> program of a baseline, which is measured together with candidates
     """
 
     campaign: Campaign
@@ -76,9 +76,7 @@ class RequestBuilder:
         return BuildRequest(source, lowered_as(self.campaign.runner.config.lowering(), candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
-        """Return the program of a candidate that need not be built: a program file, or a library algorithm.
-        Returns None for other candidates.
-        """
+        """Return the program of a candidate that is a program file or a library algorithm; None if it must be built."""
         if (settings := candidate.settings) is not None:
             config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
             assert isinstance(config, NcclConfig)
@@ -92,7 +90,7 @@ class RequestBuilder:
         return adopted_programs(self.campaign, self.topology)[candidate.method]
 
     def baseline_builds(self) -> dict[str, BuildRequest]:
-        """Return build requests for baselines that are neither files nor library algorithms, by measurement name."""
+        """Return name in measurements -> build request, for baselines that are neither files nor library algorithms."""
         return {
             name: self.build(Candidate(method))
             for name, method in self.references.items()
@@ -100,7 +98,10 @@ class RequestBuilder:
         }
 
     def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> base.Race | None:
-        """Return the rule that ends trial `name` early if `measured` trials are faster; None if racing is off."""
+        """Return the rule that ends trial `name` early if it is slower than the `measured` trials.
+
+        Returns None if racing is off or if there are no `measured` trials.
+        """
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
             return None
@@ -118,7 +119,7 @@ class RequestBuilder:
         *,
         beside: bool = True,
     ) -> base.RunRequest:
-        """Return the request that measures `candidates`; `number` shifts the seed.
+        """Return the request that measures `candidates`; `number` is added to the seed.
 
         beside: whether the baselines are measured as well
         """
@@ -183,7 +184,7 @@ class Overhead:
 
     trials:      number of finished trials
     measuring_s: seconds that workers spent measuring trials
-    elapsed_s:   from the first suggestion to the last record
+    elapsed_s:   seconds from the first suggestion to the last record
     once_s:      seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
     cpu_s:       CPU time of this process from the start of the loop to the last upload
     notes:       fallbacks used when the search's model failed: fallback -> number of times
@@ -270,7 +271,7 @@ class TrialLoop:
     def run(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Run trials until no more may start, then compare the best programs side by side.
 
-        meanwhile: called once, during the first measurement, or at the end if there is none
+        meanwhile: function to call once, during the first measurement, or at the end if nothing is measured
 
         Raises CheckFailed if a baseline cannot be built, and Unavailable if the runner or the search storage does not
         work. Trials that are pending when an exception is raised, including KeyboardInterrupt, are dropped; a resumed
@@ -378,7 +379,7 @@ class TrialLoop:
             self._submit(replace(trial, beside=each or self._controls.is_due(len(self._measured))))
 
     def _submit(self, trial: BuiltTrial) -> None:
-        """Measure a trial at all sizes, or only at the next one if a pruner decides after each size."""
+        """Measure a trial at all sizes, or only at the next size if a pruner then decides whether to stop it."""
         programs = {trial.trial_id: (trial.candidate, trial.built.program)}
         prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
         race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
@@ -439,9 +440,9 @@ class TrialLoop:
         return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
 
     def _goes_on(self, trial: BuiltTrial, so_far: base.Measurement) -> bool:
-        """Report the latest size to the pruner, then end the trial or measure its next size.
+        """Report the latest size to the pruner, then stop the trial or measure its next size.
 
-        Returns False if that was the last size, so that the trial is complete.
+        Returns False if no size is left to measure: the trial is complete.
         """
         sizes = self._results(trial, so_far)
         step, last = len(sizes), sizes[-1]
@@ -472,7 +473,7 @@ class TrialLoop:
         self._search.call_back(ended)
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
-        """Run a step of the search. An error in the storage or in `part` is raised as an error that names the cause.
+        """Run a step of the search. Errors in the storage or in `part` are converted to errors that name the cause.
 
         Raises JournalLost if another process has resumed this launch and its study.
         """

@@ -1,6 +1,6 @@
-"""Prepare a launch: replace `auto` and `library` by names, read program files, and plan what a dry run shows.
+"""Prepares a launch: replaces `auto` and `library` by names, reads program files, and computes the plan for dry runs.
 
-Also compute prior knowledge for the search, from earlier launches and recorded runs.
+Also computes prior knowledge for the search, from earlier launches and recorded runs.
 """
 
 import json
@@ -59,10 +59,11 @@ _judged: dict[tuple[str, str], BuildResult] = {}
 
 
 def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
-    """Return the campaign with `auto` among its methods and `library` among its baselines replaced by names.
+    """Return the campaign with names in place of `auto` among its methods and of `library` among its baselines.
 
     `auto` becomes the methods predicted to be the fastest at each size, then the second fastest, and so on. `library`
-    becomes the algorithms of the runner's library, or else the MPI algorithm predicted to be the fastest.
+    becomes the algorithms of the runner's library. If there are none, or if the runner computes times from a model, the
+    MPI algorithms predicted to be the fastest are added.
     """
     changes: dict[str, object] = {}
     if AUTO in campaign.search.methods:
@@ -94,7 +95,7 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
-    """Predict methods' times with the runner's own model, or else with 10 us per message and the link rate."""
+    """Predict methods' times with the runner's model, if it has one, or with 10 us per message and the link rate."""
     config = campaign.runner.config.for_network(topology)
     if isinstance(config, SimulatedConfig):
         model = config.network_model()
@@ -107,7 +108,7 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the method with the shortest predicted time at each size, largest size first; empty if none applies."""
+    """Return the methods with the shortest predicted time at some size, largest size first; empty if none applies."""
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:
@@ -130,10 +131,10 @@ def format_duration(seconds: float) -> str:
 def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
     """Return the shortest time in which the links can carry the data of `trials` trials, in seconds.
 
-    Assumes that every program reaches the collective's lower bound. Includes warm-up and all repetitions of
-    candidates and baselines, but not preparation. Programs that leave links idle take longer, for example rings.
-    Returns None if the link rate is not known in advance: without `runner.link_mbps`, on networks with bandwidths in
-    other units, and for runners that execute nothing.
+    Assumes that every program reaches the collective's lower bound. Includes warm-up and all repetitions of candidates
+    and baselines, but not preparation. Programs that leave links idle, such as rings, take longer. Returns None if the
+    link rate is not known in advance: without `runner.link_mbps`, on networks with bandwidths in other units, and for
+    runners that execute nothing.
     """
     rate_mbps = campaign.runner.config.link_rate_mbps
     if rate_mbps is None or not campaign.runner.capabilities.is_live or topology.bandwidth_unit != "link":
@@ -145,7 +146,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def check_methods(campaign: Campaign, files: bool = False) -> None:
-    """Raise InvalidInput for an unknown method or baseline. The runner defines which library algorithms exist.
+    """Raise InvalidInput for an unknown method or baseline. `check_runner` checks the library's algorithms.
 
     files: whether baselines may be files on this machine, which `adopted_programs` checks
     """
@@ -172,7 +173,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput if the campaign's runner cannot run `topology`, or lacks an algorithm that is a baseline."""
+    """Raise InvalidInput if the campaign's runner cannot run `topology` or does not have a library's baseline."""
     config = campaign.runner.config
     config.check_plan(campaign.runner.measurers, topology)
     named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
@@ -257,7 +258,7 @@ def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign
 
 
 def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, BuildResult]:
-    """Return the programs that `campaign` gives as files, by their names in candidates and records.
+    """Return name in candidates and records -> program, for the programs that `campaign` takes from files.
 
     Raises InvalidInput, naming the key and the file, if the campaign cannot measure a program. Raises CheckFailed
     if a program does not perform its collective correctly on `topology`.
@@ -329,10 +330,10 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
 _log = logging.getLogger("chorale.prior")
 
 RECORD = "record"
-"""Value of the campaign key `prior` for the recorded runs that Chorale ships, instead of a campaign's name."""
+"""Value of the campaign key `prior` that stands for the recorded runs shipped with Chorale."""
 
 MOST_LAUNCHES = 40
-"""Maximum number of launches to read, the most similar and newest first, so that campaigns still start fast."""
+"""Maximum number of earlier launches to read, so that campaigns start fast. The most similar ones are read first."""
 
 MOST_BYTES = 4 * 2**20
 LEAST_POINTS = 3
@@ -352,11 +353,11 @@ class _Earlier:
 def learned_priors(
     campaign: Campaign, topology: Topology, space: SearchSpace, home: Home, launch_id: str = ""
 ) -> list[Prior]:
-    """Return priors for points of `space` from the data folder and Chorale's MI250 record, the most similar
-    conditions first.
+    """Return at most four priors for points of `space`, those from the most similar conditions first.
 
-    The launch `launch_id`, which is being started or resumed, is left out. The result depends only on the files. Raises
-    InvalidInput if the campaign names a source that has no usable information.
+    The sources are launches in the data folder and Chorale's MI250 record. The launch `launch_id`, which is being
+    started or resumed, is left out. The result depends only on the files. Raises InvalidInput if the campaign names a
+    source that has no usable information.
     """
     if campaign.prior == "none" or campaign.resolved_sampler != "sizes-gp":
         return []
@@ -372,7 +373,7 @@ def learned_priors(
 
 
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each group of earlier launches with the same conditions that measured points of `space`."""
+    """Yield a prior for each group of earlier launches that have the same conditions and measured points of `space`."""
     groups: dict[str, list[_Earlier]] = defaultdict(list)
     for one in earlier:  # gains are comparable only for the same baselines under the same conditions
         conditions = [one.launch.conditions[key] for key in ("topology", "runner", "baselines")]
@@ -395,7 +396,10 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
-    """Return earlier launches of the collective, sorted: same network and runner, same network, same runner, others."""
+    """Return earlier launches of the collective, sorted: first those on the same network with the same runner.
+
+    Then follow those on the same network, those with the same runner, and all others.
+    """
     conditions = conditions_of(campaign, topology)
     earlier = []
     names = sorted(path.name for path in home.campaigns.glob("*") if named is None or path.name in named)
@@ -420,7 +424,7 @@ def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named:
 
 
 def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[tuple[Candidate, Floats]]:
-    """Yield the points of `space` that a launch measured, with log speed-ups at its sizes nearest to `sizes_bytes`."""
+    """Yield the points of `space` that a launch measured, with log speed-ups at the sizes nearest to `sizes_bytes`."""
     try:
         trials = read_snapshot(one.folder).trials
     except (OSError, ChoraleError) as error:
@@ -435,7 +439,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """For GPU runners, yield a prior for each fabric in Chorale's MI250 record, except the fabric being replayed."""
+    """Yield a prior for each fabric in Chorale's MI250 record, except the one being replayed; for GPU runners only."""
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.protocols):

@@ -74,7 +74,7 @@ from chorale.tuner.trials.store import Store, open_store
 _promotion_log = logging.getLogger("chorale.promotion")
 
 REPEATS = 9
-"""Minimum number of repetitions for which the 95 % interval of the median excludes both extremes: 1 - 20 / 2^9."""
+"""Smallest number of repetitions whose second shortest and second longest enclose the median (95 % confidence)."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
@@ -94,7 +94,7 @@ def with_built_baselines(
 ) -> list[BestProgram]:
     """Return `best` with the programs of the winning baselines filled in. They are built and saved in the store.
 
-    Baselines that cannot be built and library algorithms have no program.
+    Library algorithms, and baselines that cannot be built, have no program.
     """
     requests = RequestBuilder(campaign, topology)
     candidates = {item.baseline: Candidate(item.baseline) for item in best if item.baseline and item.library is None}
@@ -191,7 +191,7 @@ class _Gate:
         return self._compared(winner, {**challenger, CHAMPION: (candidate, program)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
-        """Run the new program once at a size that was not measured yet; return (failure or None, a note)."""
+        """Run the new program once at a size that has not been measured; return (failure or None, a note)."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays the program anyway
@@ -244,7 +244,7 @@ class _Gate:
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
-    """Return a size in the class that is not in `sizes_bytes` and that is divisible by few chunk counts.
+    """Return a size in the class that is not in `sizes_bytes` and that few chunk counts divide.
 
     If the class has no such size left, the returned size is outside the class.
     """
@@ -255,7 +255,7 @@ def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
 
 
 def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
-    """Return each repetition's geometric mean time over the sizes."""
+    """Return, for each repetition, the geometric mean of its times over all sizes."""
     rows = zip(*(size.times_s for size in sizes), strict=True)
     return [math.prod(row) ** (1 / len(sizes)) for row in rows]
 
@@ -300,7 +300,7 @@ class LaunchProgress:
 def progress_display(
     console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
 ) -> LaunchProgress:
-    """Return the progress of a launch on `console`; a quiet console shows nothing."""
+    """Return an object that prints a launch's progress on `console`; a quiet console shows nothing."""
     return LaunchProgress(console, budget, recorded, limit_s)
 
 
@@ -361,8 +361,9 @@ class LaunchWork:
     def ranked_trials(self) -> list[RankedTrial]:
         """Return the trials from which the best programs are chosen.
 
-        In a deterministic campaign, only programs count that provably give all ranks the same bits in every run. If
-        some finalists have one, only these are returned. Raises CheckFailed if there are trials but no such program.
+        In a deterministic campaign, only trials count whose programs provably give all ranks the same bits in every
+        run. If finalists are among these trials, only the finalists are returned. Raises CheckFailed if there are
+        trials but no such program.
         """
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
         if not self.campaign.deterministic:
@@ -464,7 +465,7 @@ def tune(
     patience_s: float = 0.0,
     parts: StudyParts | None = None,
 ) -> TuneReport:
-    """Run a launch until it ends or is interrupted (KeyboardInterrupt), and report; finished trials are kept.
+    """Run a launch until it ends or is interrupted (KeyboardInterrupt); return its report. Finished trials are kept.
 
     `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` decides whether to retry
     MLflow at the end, see `Tracker.finish`; `parts` holds the Optuna objects to use. Raises ChoraleError if the launch

@@ -37,7 +37,7 @@ _PARTS = (
 
 
 def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
-    """Write `figure` to `path` (.png, .svg or .pdf) without its date; `salt` makes the ids in an SVG repeatable.
+    """Write `figure` to `path` (.png, .svg or .pdf) without a date; `salt` makes the ids in an SVG reproducible.
 
     Raises InvalidInput for another extension.
     """
@@ -56,7 +56,7 @@ def plot_goodput(
 
     series: name -> results with `size_bytes` and `goodput_gbit_per_s`
 
-    The same rows give the same bytes. Raises InvalidInput for another extension.
+    The file is reproducible byte for byte. Raises InvalidInput for another extension.
     """
     figure = Figure(figsize=_PAPER_IN, layout="constrained")
     axes = figure.subplots()
@@ -87,7 +87,7 @@ def label_sizes(axes: Axes, sizes: list[int]) -> None:
 def plot_frontier(findings: FinderResult, path: Path) -> None:
     """Plot the frontier and other candidates in `findings`, with unreachable areas in grey; save the plot to `path`.
 
-    The same findings give the same bytes. Raises InvalidInput for another extension.
+    The file is reproducible byte for byte. Raises InvalidInput for another extension.
     """
     figure = Figure(figsize=_PAPER_IN, layout="constrained")
     axes = figure.subplots()
@@ -124,9 +124,9 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
 
 
 def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """Plot a panel for each title and its rows from `training_row`; save the plot to `path`. Equal rows: equal bytes.
+    """Plot one panel for each entry of `panels` (title -> results of `training_row`), and save the plot to `path`.
 
-    Raises InvalidInput for another extension than .png, .svg or .pdf.
+    The file is reproducible byte for byte. Raises InvalidInput unless the extension is .png, .svg or .pdf.
     """
     bars = sum(map(len, panels.values()))
     figure = Figure(figsize=(9, 1 + 0.55 * bars + 0.9 * len(panels)), layout="constrained")
@@ -150,7 +150,7 @@ def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path)
 def _used_bandwidth(
     trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
 ) -> NDArray[np.float64]:
-    """Return float64[ranks, time bins]: used part of outgoing bandwidth, assuming that messages have constant rates."""
+    """Return float64[ranks, time bins]: fraction of outgoing bandwidth in use, if every message has a constant rate."""
     ranks, links = topology.compute_count, topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
     leaving = (links.src < ranks) & (links.src != links.dst)
@@ -169,7 +169,7 @@ def plot_program(
 ) -> None:
     """Plot `trace`, the simulation of `program` at `size_bytes`, and save the plot to `path` (.png, .svg or .pdf).
 
-    The same arguments give the same bytes. Raises InvalidInput for another extension.
+    The file is reproducible byte for byte. Raises InvalidInput for another extension.
     """
     figure = Figure(figsize=(15, 7.5), layout="constrained")
     time_us = trace.end_s * 1e6
@@ -194,7 +194,7 @@ def plot_program(
 
 
 def _draw_heat(figure: Figure, axes: Any, topology: Topology, busy: NDArray[np.float64]) -> None:
-    """Draw a cell for each pair of linked nodes; the cell shows the load of their busiest link."""
+    """Draw a cell for each ordered pair of linked nodes, coloured by the load of the busiest link between them."""
     links, nodes = topology.links, topology.node_count
     cells = np.full((nodes, nodes), np.nan)
     real = links.src != links.dst

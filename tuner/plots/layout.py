@@ -112,7 +112,10 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the family and its arguments, which determine positions; transpose is ignored. ("", "") if none."""
+    """Return the topology family and its arguments, which determine positions; ("", "") if there is none.
+
+    `transpose` is ignored, because it does not change positions.
+    """
     if isinstance(tree, FunctionCall) and tree.name == "transpose":
         inner = tree.arguments[0]
         return _family(inner) if isinstance(inner, (FamilyCall, FunctionCall)) else ("", "")
@@ -120,7 +123,7 @@ def _family(tree: SpecTree) -> tuple[str, str]:
 
 
 def _grid(sizes: list[int]) -> Positions:
-    """Place a grid: the last dimension runs right, the one before it down, the others are copies of that plane."""
+    """Place a grid: the last dimension runs to the right, the one before it down; others repeat that plane."""
     right, down = sizes[-1], (sizes[-2] if len(sizes) > 1 else 1)
     steps = [np.array([1.0, 0.0]), np.array([0.0, -1.0])]
     width, height = float(right), float(down)

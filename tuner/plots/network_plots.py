@@ -132,7 +132,7 @@ def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: flo
 class NetworkCanvas:
     """A network to draw: positions of nodes, and a curve for each connection.
 
-    curves:  float64[points, 2] of each connection, in its direction
+    curves:  float64[points, 2] for each connection, from src to dst
     unit_in: inches per unit of the positions
     """
 
@@ -186,7 +186,7 @@ class NetworkCanvas:
 
 
 def _arcs(topology: Topology) -> tuple[list[DrawnConnection], NDArray[np.int64]]:
-    """Return one arc for all links from one node to another, and the index of each link's arc, -1 for a self-loop."""
+    """Return one arc for each ordered pair of linked nodes, and the index of each link's arc (-1 for a self-loop)."""
     links = topology.links
     key = links.src.astype(np.int64) * topology.node_count + links.dst
     pairs = np.unique(key[links.src != links.dst])
@@ -199,7 +199,7 @@ def _arcs(topology: Topology) -> tuple[list[DrawnConnection], NDArray[np.int64]]
 
 
 def plot_topology(topology: Topology, path: Path) -> None:
-    """Draw `topology`; save the picture to `path`, in the format of its extension. Equal topologies give equal bytes.
+    """Draw `topology`; save the picture to `path`, in the format of its extension. The file is reproducible.
 
     Raises InvalidInput for another extension, a folder that does not exist, or more than 50,000 links.
     """
@@ -278,10 +278,9 @@ def _colours(topology: Topology) -> dict[Fraction, str]:
 
 
 def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
-    """Draw the load of every link, the steps, and the paths of `rank`'s data in `schedule`; save the picture to `path`
-    (.png, .svg or .pdf).
+    """Draw link loads, steps and the paths of `rank`'s data in `schedule`; save the picture (.png, .svg or .pdf).
 
-    The same schedule gives the same bytes. Raises InvalidInput for another extension or a network that is too large.
+    The file is reproducible byte for byte. Raises InvalidInput for another extension or a network that is too large.
     """
     traffic, links = traffic_of(schedule), schedule.topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
@@ -341,7 +340,7 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64]
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
-    """Draw each step's fraction of the bandwidth time, and the average load of links during the step."""
+    """Draw two bars for each step: the share of its busiest link, and of an average link, in the bandwidth time."""
     steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
     axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
     axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")
