@@ -20,16 +20,16 @@ _MAX_NAMES = 32
 _MAX_NAME = 32
 REDUCE_LISTS = ("reduce_types", "reduce_operations")
 ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
-"""Names of a switch's attributes in topology files."""
+"""Attributes in topology files that say what a switch can do besides forwarding data."""
 
 
 def check_topology(topology: Topology) -> Topology:
     """Return `topology` unchanged if it is valid. Otherwise raises InvalidInput.
 
     A valid topology has at most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids made of letters,
-    digits, "_", "." and ":", and a path from every node to every other. All bandwidths must be multiples of a common
-    unit above 2^-53 and smaller than 2^53 units, so that they are exact in 64 bits. Signs of bandwidths and latencies
-    are checked where they are read. O(nodes + links).
+    digits, "_", "." and ":", and a path from every node to every other. All bandwidths must be multiples of one common
+    unit, so that they are exact in 64 bits: the unit must be larger than 2^-53, and every bandwidth smaller than 2^53
+    units. The signs of bandwidths and latencies are checked when they are read. O(nodes + links).
     """
     require_size(topology.spec, topology.node_count, len(topology.links))
     if topology.compute_count < 2:

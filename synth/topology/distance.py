@@ -24,7 +24,7 @@ def hops_along(arcs: Arcs, starts: NDArray[np.integer] | None = None) -> Distanc
     """Return hops[i, v], the number of `arcs` on a shortest path from `starts[i]` to node v. O(starts * arcs).
 
     starts: start nodes; None means all nodes
-    If there is no path, the entry is the largest number of its type.
+    If there is no path, the entry is the maximum value of the matrix's integer type.
     """
     nodes = len(arcs[0]) - 1
     of = np.arange(nodes) if starts is None else np.asarray(starts, dtype=np.int64)
@@ -35,8 +35,9 @@ def hops_along(arcs: Arcs, starts: NDArray[np.integer] | None = None) -> Distanc
 
 
 def distances_to(topology: Topology, targets: NDArray[np.integer] | None = None) -> Distances:
-    """Return hops[i, v], the number of links on a shortest path from node v to `targets[i]` (None: to node i).
+    """Return hops[i, v], the number of links on a shortest path from node v to `targets[i]`.
 
+    targets: target nodes; None means all nodes
     Raises InvalidInput if the network is not strongly connected.
     """
     return _connected(topology, hops_along(_arcs_backward(topology), targets))
@@ -57,7 +58,7 @@ def _connected(topology: Topology, hops: Distances) -> Distances:
 
 
 def require_strongly_connected(topology: Topology) -> None:
-    """Raise InvalidInput, which names two nodes, if a node cannot reach another node. O(nodes + links)."""
+    """Raise InvalidInput if a node cannot reach another node; the message names both. O(nodes + links)."""
     for is_forward, arcs in ((True, _arcs_forward(topology)), (False, _arcs_backward(topology))):
         hops = hops_along(arcs, np.zeros(1, dtype=np.int64))[0]
         missing = np.flatnonzero(hops == np.iinfo(hops.dtype).max)
@@ -69,12 +70,12 @@ def require_strongly_connected(topology: Topology) -> None:
 
 
 def _arcs_backward(topology: Topology) -> Arcs:
-    """Return all links as reversed arcs, with which `hops_along` counts hops towards its start nodes."""
+    """Return all links as reversed arcs, so that `hops_along` counts the hops from each node to the start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def _arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs, with which `hops_along` counts hops away from its start nodes. O(L log L)."""
+    """Return all links as arcs, so that `hops_along` counts the hops from the start nodes to each node. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
@@ -84,7 +85,8 @@ def _arcs_forward(topology: Topology) -> Arcs:
 def diameter(topology: Topology) -> int:
     """Return the diameter: the largest distance between two compute nodes, in links. O(orbits * links).
 
-    Known symmetries (each checked) preserve distances, so searches start from only one node of each orbit.
+    Symmetries preserve distances, so searches start from only one node of each orbit under the known symmetries, each
+    of which is checked first.
     """
     ranks, arcs = topology.compute_count, _arcs_forward(topology)
     starts = np.unique(checked_orbits(topology)[:ranks], return_index=True)[1]

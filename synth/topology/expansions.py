@@ -1,4 +1,4 @@
-"""Derives networks from other networks: bidirectional copy, degree expansion, line graph, product, switch processes."""
+"""Derives networks from others: bidirectional copy, degree expansion, line graph, product, switches as processes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,13 +16,13 @@ from chorale.synth.topology.topology import BandwidthUnit, Column, Links, Rates,
 def ranked_topology(
     spec: str, node_count: int, links: Links, unit: BandwidthUnit, symmetries: Iterable[Column]
 ) -> Topology:
-    """Return a network without switches whose nodes are named by rank."""
+    """Return a network without switches in which the id of each node is its rank."""
     moves = tuple(symmetry.astype(np.int32) for symmetry in symmetries)
     return Topology(spec, tuple(map(str, range(node_count))), node_count, links, unit, moves)
 
 
 def require_direct(topology: Topology, function: str) -> None:
-    """Raise InvalidInput if `topology` has switches. `function` is the name in the message, for example "line"."""
+    """Raise InvalidInput if `topology` has switches. `function`: its name for the message, such as "line"."""
     if topology.switch_count:
         value = f"{topology.spec} with {topology.switch_count} switches"
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
@@ -31,10 +31,11 @@ def require_direct(topology: Topology, function: str) -> None:
 def bidirectional(topology: Topology) -> Topology:
     """Return topology G with an additional link from v to u for every link from u to v, with the same rates.
 
-    Degree d becomes 2 d; if G is already bidirectional, every link is doubled. The nodes and symmetries of G are kept,
-    and the result is reverse-symmetric (isomorphic to its transpose). If G is reverse-symmetric, half of every shard
-    can follow a schedule for G and the other half its mirror image, at the same cost. BFB on the result never takes
-    more steps than on G, but can take more time if links become parallel. O(L log L).
+    Degree d becomes 2 d; if G is already bidirectional, the result has two parallel links for each link of G. The nodes
+    and symmetries of G are kept, and the result is reverse-symmetric (isomorphic to its transpose). If G is
+    reverse-symmetric, half of every shard can follow a schedule for G and the other half the mirrored schedule, at the
+    same cost. BFB on the result never takes more steps than on G, but can take more time if links become parallel.
+    O(L log L).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6.
     """
     links = topology.links
@@ -46,12 +47,12 @@ def bidirectional(topology: Topology) -> Topology:
 
 
 def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
-    """Return G * n: n copies of every node, and a link from each copy of u to each copy of v for every link u v of G.
+    """Return G * n: n copies of every node, and links from each copy of u to each copy of v for every link (u, v) of G.
 
     Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep their bandwidth
     and latency. The result keeps the symmetries of G and gains a symmetry that rotates the copies of every node. If G
-    is reverse-symmetric, so is the result, and bandwidth optimality is kept (theorem 11). Raises InvalidInput for
-    switches, and for self-loops, because they would join copies of the same node. O(links of the result).
+    is reverse-symmetric, so is the result, and bandwidth optimality is kept (theorem 11). Raises InvalidInput if G has
+    switches, or self-loops, which would join copies of the same node. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
     """
     require_direct(topology, "degree")
@@ -83,13 +84,13 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
 
 
 def line_graph(topology: Topology, spec: str) -> Topology:
-    """Return the line graph L(G): one node per link of G, and a link from node (u v) to every node (v w).
+    """Return the line graph L(G): one node per link of G, and a link from node (u, v) to every node (v, w).
 
     Nodes are ranked by (source, target, parallel index) of the link. A self-loop of G becomes a node with a self-loop.
     N nodes of degree d become d N nodes of degree d; the diameter grows by one. All links of G must have the same
-    bandwidth and latency, which the links of the result inherit. The symmetries of G become symmetries of the
-    result. Reverse symmetry and Moore optimality are kept; the bandwidth factor grows by at most 1/N. Raises
-    InvalidInput if there are switches, if links differ, or if the result is too large. O(links of the result).
+    bandwidth and latency, which the links of the result inherit. The symmetries of G become symmetries of the result.
+    Reverse symmetry and Moore optimality are kept; the bandwidth factor grows by at most 1/N. Raises InvalidInput if G
+    has switches or links of different rates, or if the result is too large. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix D.1.
     """
     require_direct(topology, "line")
@@ -119,18 +120,19 @@ def line_graph(topology: Topology, spec: str) -> Topology:
 
 
 def line_order(topology: Topology) -> NDArray[np.int64]:
-    """Return the link ids of `topology` in the order in which the links become nodes of its line graph."""
+    """Return the link ids of `topology`, in the order of the corresponding nodes of its line graph."""
     return np.lexsort((topology.links.dst, topology.links.src))
 
 
 def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "product") -> Topology:
-    """Return the Cartesian product of `factors`: each link changes one coordinate, along a link of that factor.
+    """Return the Cartesian product of `factors`: each link changes one coordinate along a link of one factor.
 
     Ranks are mixed-radix numbers; the coordinate of the last factor varies fastest. Node counts multiply; degrees and
     diameters add up. Links keep their bandwidth and latency, and self-loops remain self-loops. The result has the
-    symmetries of every factor, and is reverse-symmetric if all factors are. BFB is bandwidth-optimal on it if it is on
-    every factor and the factors have no parallel links (theorem 13). Raises InvalidInput for switches and for
-    different bandwidth units. `function` is the name in error messages. O(links of the result).
+    symmetries of every factor, and is reverse-symmetric if all factors are. BFB is bandwidth-optimal on the product if
+    it is bandwidth-optimal on every factor and no factor has parallel links (theorem 13). Raises InvalidInput if a
+    factor has switches or if bandwidth units differ. `function` is the name to use in error messages. O(links of the
+    result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 3.
     """
     for factor in factors:
@@ -172,7 +174,7 @@ class Relabelled:
     """A copy of a network in which some switches have become compute nodes.
 
     origin: int32 per link of `network`: the original link
-    roots:  number of compute nodes that may be tree roots: nodes 0 to `roots` - 1
+    roots:  number of compute nodes that may be tree roots, which are nodes 0 to `roots` - 1
     """
 
     network: Topology
@@ -181,7 +183,7 @@ class Relabelled:
 
 
 def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
-    """Turn `switches` into compute nodes, numbered after the ranks; return the new network. O(links log links)."""
+    """Return a copy in which `switches` are compute nodes, numbered after the ranks. O(links log links)."""
     ranks, nodes, links = topology.compute_count, topology.node_count, topology.links
     chosen = sorted(switches)
     order = np.concatenate([np.arange(ranks), chosen, np.setdiff1d(np.arange(ranks, nodes), chosen)]).astype(np.int64)
@@ -199,7 +201,7 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
 
 
 def process_network(topology: Topology) -> Topology:
-    """Turn switches that add or multicast into compute nodes, numbered after the ranks; return the new network.
+    """Return a network in which the switches that add or multicast are compute nodes, numbered after the ranks.
 
     The local runner emulates each of these switches with a process. O(links log links). Raises InvalidInput if no
     switch has such an ability.

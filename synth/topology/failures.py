@@ -92,7 +92,7 @@ def _node(topology: Topology, name: str) -> int:
 
 
 def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
-    """Return bool[links]: whether `link` names this link. Raises InvalidInput if `link` names no link.
+    """Return bool[links]: whether each link is one of those that `link` names. Raises InvalidInput if none is.
 
     purpose: participle for the error message, for example "removed"
     """
@@ -158,8 +158,8 @@ class Failure:
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Convert `part` to a fraction of the link between two nodes, or to None if the link has no such part.
 
-    A machine's file states the rate of one NVLink. In other networks, it is assumed to be 25 GB/s (NVLink 2 to 4), or
-    50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
+    The rate of one NVLink is known for networks read from a machine's file. For other networks, it is assumed to be 25
+    GB/s (NVLink 2 to 4), or 50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
     part: NVLINK, PLANE, or a fraction, which is returned unchanged
     """
     if isinstance(part, Fraction):
@@ -181,7 +181,7 @@ def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
-    """Yield all failures of compute nodes, then all failures of links, then all losses of `parts` of a link.
+    """Yield all failures of compute nodes, then of links, then the losses of each of `parts` from any link that has it.
 
     If failures are equivalent under the known symmetries (each checked), only the first of them is yielded.
     O(symmetries * links).
@@ -193,7 +193,7 @@ def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) ->
     src, dst = topology.links.src.astype(np.int64), topology.links.dst.astype(np.int64)
     keys = np.minimum(src, dst) * topology.node_count + np.maximum(src, dst)
     low, high = np.divmod(np.unique(keys[src != dst]), topology.node_count)
-    # Pairs of linked nodes, in ascending order, and the pairs to which symmetries move them
+    # Pairs of linked nodes, in ascending order, and the pairs to which the symmetries map them
     pairs, here, there = low * topology.node_count + high, [np.arange(len(low))], [np.arange(len(low))]
     for symmetry in symmetries:
         moved = symmetry[low].astype(np.int64), symmetry[high].astype(np.int64)

@@ -68,10 +68,10 @@ def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
-    """Plan one line graph: a node for each link, a link for each walk of two links.
+    """Plan one line graph: a node for each link, a link for each walk along two links.
 
-    Up to `_MAX_COUNTED` links, the walks are counted on the built network. For more links, degrees are assumed to be
-    equal, which gives the fewest walks; `line_graph` checks the exact size.
+    If there are at most `_MAX_COUNTED` links, the network is built to count the walks. Otherwise, degrees are assumed
+    to be equal, which gives the fewest walks; `line_graph` checks the exact size.
     """
     links = plan.links * plan.links // plan.nodes
     if plan.links > _MAX_COUNTED or links > MAX_LINKS:
@@ -195,10 +195,10 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 def plan_able(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Let switches multicast and add, as in InfiniBand fabrics with SHARP: `able(fattree:4)`.
 
-    S is a switch id, or the part of ids before the colon; without `switch=`, all switches are meant. They get both
-    abilities unless the options say otherwise; with `multicast=no;reduce=no`, the switches only forward.
-    `reduce-bandwidth` limits a switch's output of sums, in the network's bandwidth unit. The new abilities replace
-    earlier abilities of these switches; symmetries that do not preserve the abilities are dropped.
+    `switch=S` selects switches: S is a switch id, or the part of ids before the colon. Without it, all switches are
+    selected. They get both abilities unless the options say otherwise; with `multicast=no;reduce=no`, the switches only
+    forward. `reduce-bandwidth` limits a switch's output of sums, in the network's bandwidth unit. The new abilities
+    replace earlier abilities of these switches; symmetries that do not preserve the abilities are dropped.
     """
     keys, way_out = ("switch", "multicast", "reduce", "reduce-bandwidth"), f"write {_ABLE}"
     inner = _inner_plan(call, plan_of, way_out)

@@ -44,14 +44,15 @@ _DECIDING_TRIES = 2**16
 """Maximum total number of refinements when deciding whether a network is vertex-transitive."""
 _MAX_LEVELS = 64
 _MAX_CELLS_STORED = 2**27
-"""Maximum of the number of stored partitions times the number of nodes."""
+"""Maximum product of the number of stored partitions and the number of nodes."""
 
 Renaming = NDArray[np.int32]
 
 
 class MarkedLinks(NamedTuple):
-    """Links by node: node v has links to `heads[heads_offsets[v]:heads_offsets[v + 1]]`, and from `tails` likewise.
+    """Links grouped by node: the links of node v lead to `heads[heads_offsets[v]:heads_offsets[v + 1]]`.
 
+    tails: the sources of each node's incoming links, stored in the same way with `tails_offsets`
     marks: uint64 per link that identifies its kind (bandwidth and latency) and direction
     """
 
@@ -113,8 +114,8 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
     """Return whether symmetries map every compute node to every other one, or None if the search gave up.
 
-    Symmetries must preserve parallel links, bandwidths, latencies and switches. True is proved by symmetries, each
-    checked; False means that a complete search found none; None means that the search gave up.
+    Symmetries must preserve parallel links, bandwidths, latencies and switches. True is proved by symmetries that are
+    checked one by one; False means that a complete search found none.
     """
     if automorphisms_are_transitive(topology):
         return True
@@ -150,7 +151,7 @@ def transitive_symmetries(topology: Topology, tries: int = MAX_TRIES) -> tuple[t
 
 
 def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
-    """Return generators of all symmetries, each checked exactly, or only of some symmetries if a search gives up.
+    """Return generators of all symmetries, each checked exactly; if a search gives up, some generators may be missing.
 
     The result is deterministic. O(nodes * links * log N) at worst, because each possible image of rank 0 is tried; most
     are ruled out after a few steps.
@@ -186,7 +187,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 class _Colouring:
     """A partition of nodes into cells that links do not distinguish, and digests of the steps that refined it.
 
-    kinds: (number of compute nodes, plain switches, and switches with each ability; ids of these abilities)
+    kinds: (numbers of compute nodes, of plain switches, and of switches with each ability; ids of these abilities)
     """
 
     links: MarkedLinks
@@ -265,8 +266,8 @@ class _Search:
     ) -> tuple[Renaming | None, int]:
         """Search for a renaming; return (renaming or None, number of refinements made, at most `most`).
 
-        The renaming maps the node that is individualized in turn `level` to one of `nodes`. `before` has the cells of
-        the target before that turn, after the images of all nodes of earlier turns have been individualized.
+        The renaming maps the node that is individualized in turn `level` to one of `nodes`. `before` contains the cells
+        of the target before that turn, in which the images of all nodes of earlier turns are already individualized.
         """
         tries = most
         branches = [(before, iter(np.sort(nodes).tolist()))]  # cells, and the nodes that may be individualized next
@@ -289,7 +290,7 @@ class _Search:
         return None, most - tries
 
     def renaming(self, cells: OrderedCells) -> Renaming | None:
-        """Return the renaming given by cells with one node each, or None if it does not map links onto links."""
+        """Return the renaming that cells with one node each define, or None if it does not map links onto links."""
         image = np.empty(len(self.order), dtype=np.int32)
         image[self.order] = cells.order
         return image if carries(self.source, self.target, image) else None

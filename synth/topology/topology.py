@@ -180,7 +180,7 @@ class SwitchAbility:
 
 
 Abilities = Mapping[int, SwitchAbility]
-"""Abilities of switches by node; a switch without an entry only forwards data."""
+"""Maps the node index of a switch to its abilities. A switch without an entry only forwards data."""
 
 NVSWITCH = SwitchAbility(
     multicast=True,
@@ -188,8 +188,9 @@ NVSWITCH = SwitchAbility(
     reduce_types=("float16", "bfloat16", "float32", "float64", "int32", "uint32", "int64", "uint64"),
     reduce_operations=("sum", "min", "max"),
 )
-"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max not for float32
-and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
+"""Abilities of NVSwitch 3 and later (NVLink SHARP), for the types and operations for which NCCL uses them. NCCL does
+not use them for min and max of float32 and float64. Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x,
+src/include/device.h."""
 
 
 Source = Literal["file", "published", "guess"]
@@ -284,7 +285,7 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B: outgoing bandwidth per node, in links; None with switches, unequal degrees or capacities other than 1."""
+        """B: outgoing bandwidth per node, in links. None for switches, unequal degrees and bandwidths other than 1."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)
@@ -360,7 +361,7 @@ def bytes_per_second(topology: Topology) -> int:
 
 
 def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return the number (int32) of the connected component that each node is in. Edge i joins `src[i]` and `dst[i]`.
+    """Return, for each node, the index (int32) of its connected component. Edge i joins `src[i]` and `dst[i]`.
 
     Components are numbered from 0 in the order of their smallest nodes. Measured time: O((count + edges) log count),
     even on long rings.
@@ -401,7 +402,7 @@ def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -
 
 
 def have_equal_tables(source: Topology, target: Topology) -> bool:
-    """Return whether counts, units and rate tables are equal, so that classes of links can be compared directly."""
+    """Return whether counts, units and rate tables are equal, so that link classes mean the same in both networks."""
     return all(
         (
             source.compute_count == target.compute_count,
@@ -442,7 +443,7 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
 
 @lru_cache(maxsize=2)
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:
-    """Return the number of each node's orbit (int32, read-only) under known symmetries that `is_automorphism` confirms.
+    """Return each node's orbit number (int32, read-only) under the known symmetries that `is_automorphism` confirms.
 
     An orbit contains the nodes that symmetries map to one another. Cached, because several methods use the orbits of
     the same topology. O(generators * L log degree).

@@ -1,1 +1,1 @@
-"""Contains the database of base graphs, small networks from which larger ones are built. Tests check its claims."""
+"""Contains the database of base graphs: small networks from which larger ones are built. Tests check its claims."""

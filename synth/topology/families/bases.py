@@ -1,7 +1,8 @@
 """Reads the database of base graphs: diamond, modified de Bruijn graphs, and others that are chosen by name.
 
-The files of the folder `bases` hold edges or groups, claims, and stored schedules. They are part of the package and
-never change. This is the only module in `synth` that reads files.
+The files in the folder `bases` contain, for each graph, its edges or the group that defines it, a claim about its cost
+and, for some graphs, a stored schedule. They are part of the package and never change. This is the only module in
+`synth` that reads files.
 """
 
 import json
@@ -28,8 +29,8 @@ _MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
 class Claim:
     """The database's claim that an allgather takes `steps` steps and a bandwidth time of `bandwidth_factor` M / B.
 
-    M is the amount of all data, B the bandwidth out of a node.
-    method: "bfb" for breadth-first broadcast, or "own" for the stored schedule
+    M is the total amount of data, B the bandwidth out of a node.
+    method: schedule to which the claim applies: "bfb" for breadth-first broadcast, "own" for the stored schedule
     """
 
     method: str
@@ -39,10 +40,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredSends:
-    """A stored schedule as rows (step from 0, link, shard, lo, hi), with `chunks_per_shard` chunks per shard.
+    """A stored schedule as rows (step, link, shard, lo, hi): in this step, the link carries chunks lo to hi - 1.
 
-    `link` is an index into the entry's edges, which are sorted by link id. In a schedule for the transpose, `link` is a
-    link id of the transpose.
+    Steps are numbered from 0. `link` is an index into the entry's edges, which are sorted by link id. In a schedule for
+    the transpose, `link` is a link id of the transpose.
     """
 
     chunks_per_shard: int
@@ -54,12 +55,12 @@ class BaseEntry:
     """A base graph, given either by its `edges` or as the Cayley digraph of a `group`.
 
     edges:      (source, target), sorted by (target, source)
-    group:      (m, k, r, l) of `chorale.synth.topology.families.directed.SemidirectProduct`
+    group:      parameters (m, k, r, l) of a `chorale.synth.topology.families.directed.SemidirectProduct`
     generators: ranks of the group elements that generate the group
-    claim:      steps and time of an allgather; a test recomputes them, and no code relies on them unverified
-    schedule:   stored schedule, if it is better than BFB
-    transposed_schedule: schedule for the transpose, if the transpose is a different network; the link loads in each
-                step are the same as in `schedule`, and the claim holds for both
+    claim:      steps and time of an allgather, which a test recomputes; no code relies on them without verifying them
+    schedule:   stored schedule that is better than BFB, if there is one
+    transposed_schedule: schedule for the transpose, if the transpose is a different network. It has the same link loads
+                in each step as `schedule`, and the claim holds for both.
     source:     paper or search from which the graph comes
     """
 
@@ -80,7 +81,7 @@ class BaseEntry:
 
 
 def base_documents(file_name: str) -> list[dict[str, Any]]:
-    """Return the entries of a database file as parsed JSON. An entry's `id` is the hash of its other members."""
+    """Return the entries of a database file as parsed JSON. The `id` of each entry is a hash of its other members."""
     content = pkgutil.get_data("chorale.synth.topology.bases", file_name)
     assert content is not None  # the package is in a folder or a zip file
     return list(json.loads(content)["entries"])
@@ -141,8 +142,8 @@ def plan_diamond(call: FamilyCall) -> TopologyPlan:
     """Diamond: 8 nodes, degree 2, directed, not reverse-symmetric, diameter 3.
 
     Its stored schedule (`synth expand`) is bandwidth-optimal in 3 steps, the Moore bound; BFB also takes 3 steps, but
-    8/7 of the optimal time. The paper only draws this graph; the edges here were found by search and agree with the
-    paper in degree, size, steps and all-to-all rate.
+    8/7 of the optimal bandwidth time. The paper only draws this graph; the edges here were found by search and agree
+    with the paper in degree, size, steps and all-to-all rate.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 19.
     """
     require(call.text == "", "diamond must have no arguments", call, "write diamond")
@@ -165,7 +166,7 @@ def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
 
 
 def base_topology(entry: BaseEntry, spec: str) -> Topology:
-    """Return the network that `entry` describes. Links have the same order as the entry's edges, if it has any."""
+    """Return the network that `entry` describes. If `entry` lists edges, links have the same order."""
     if entry.group is not None:
         return build_cayley(spec, SemidirectProduct(*entry.group), list(entry.generators))
     edges = np.array(entry.edges, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Helpers for families of topologies: networks without switches and with unit links, and switched networks in GB/s."""
+"""Helpers for families of topologies: direct-connect networks with links of bandwidth 1, and switched networks."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -67,9 +67,9 @@ class FabricBuilder:
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add a known symmetry: it rotates each given grid of nodes by one along the axis given with it.
+        """Add a known symmetry that moves the nodes of each grid by one position along the axis given with the grid.
 
-        Does nothing if all these axes have length 1.
+        The last position moves to the first. Does nothing if all these axes have length 1.
         """
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])

@@ -59,9 +59,9 @@ def plan_kautz(call: FamilyCall) -> TopologyPlan:
     """Kautz graph K(d, n), the n-fold line graph of the complete graph on d + 1 nodes.
 
     Nodes are the words of n + 1 letters from an alphabet of d + 1 without equal neighbouring letters, in lexicographic
-    order. A word is linked to the words that drop its first letter and append one. d >= 2, n >= 0; d^n (d + 1) nodes,
-    degree d, diameter n + 1, reverse-symmetric. BFB is Moore-optimal; its bandwidth is within a factor of 2 of the
-    optimum (optimal for n = 0).
+    order. A word has links to the words that result from dropping its first letter and appending another. d >= 2,
+    n >= 0; d^n (d + 1) nodes, degree d, diameter n + 1, reverse-symmetric. BFB is Moore-optimal; its bandwidth is
+    within a factor of 2 of the optimum (optimal for n = 0).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix F.2.
     """
     d, n = fixed_numbers(call, "kautz:d,n", 2)
@@ -112,9 +112,10 @@ def plan_genkautz(call: FamilyCall) -> TopologyPlan:
 def plan_debruijn(call: FamilyCall) -> TopologyPlan:
     """De Bruijn graph DBJ(d, n): links x to d x + a modulo d^n for a = 0, …, d - 1.
 
-    Nodes are the words of n letters from an alphabet of d, in lexicographic order; a word is linked to the words that
-    drop its first letter and append one. d >= 2, n >= 1; d^n nodes, degree d including d self-loops in total; diameter
-    n, reverse-symmetric. BFB is Moore-optimal for n > 1, but not bandwidth-optimal, because self-loops are not used.
+    Nodes are the words of n letters from an alphabet of d, in lexicographic order; a word has links to the words that
+    result from dropping its first letter and appending any letter. d >= 2, n >= 1; d^n nodes, degree d including d
+    self-loops in total; diameter n, reverse-symmetric. BFB is Moore-optimal for n > 1, but not bandwidth-optimal,
+    because self-loops are not used.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
     """
     d, n = fixed_numbers(call, "debruijn:d,n", 2)

@@ -30,9 +30,9 @@ def plan_distreg(call: FamilyCall) -> TopologyPlan:
     PG(2, 3)), 32 (of AG(2, 4) minus a parallel class), 35 (odd graph O4), 45 (line graph of Tutte's 8-cage), 70
     (doubled odd graph), 80 (incidence graph of GQ(3, 3)), 189 (line graph of Tutte's 12-cage), 728 (incidence graph of
     GH(3, 3)). Diameters 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric; BFB is bandwidth-optimal on
-    every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Points come before lines; subsets
-    and flags are in lexicographic order. Symmetries map any node to any other, except for m = 80, where they map
-    points to points and lines to lines; no symmetry exchanges them, because GQ(3, 3) is not self-dual.
+    every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Nodes for points come before nodes for
+    lines; subsets and flags are in lexicographic order. Symmetries map any node to any other, except for m = 80, where
+    they map points to points and lines to lines; no symmetry exchanges them, because GQ(3, 3) is not self-dual.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 8; Brouwer,
     Cohen, Neumaier, "Distance-Regular Graphs", 1989.
     """
@@ -125,7 +125,7 @@ def _projective_points(dimension: int, q: int) -> NDArray[np.int64]:
 
 
 def _projective_lines(points: NDArray[np.int64], collinear: NDArray[np.bool_], q: int) -> Incidence:
-    """Return the lines through any two of `points` with a true entry in `collinear`. Lines are in order of points."""
+    """Return the lines through each pair of `points` that `collinear` marks, in the order of their points."""
     powers = q ** np.arange(points.shape[1])[::-1]
     index = np.full(q ** len(powers), -1)
     for factor in range(1, q):  # multiples of coordinates are the same point

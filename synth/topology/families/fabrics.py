@@ -50,8 +50,8 @@ def plan_fattree(call: FamilyCall) -> TopologyPlan:
     aggregation switches (`agg:pod.a`). Every edge switch is linked to every aggregation switch in its pod, and
     aggregation switch a of every pod to `core:a.0`, …, `core:a.(k/2-1)`. Hosts are ranked by pod, edge, host.
 
-    Allgather optimum with n hosts: 25 n / (n - 1) GB/s, limited by the single link into each host.
-    Exactly one product of the known symmetries (rotations of pods, edge switches, hosts) maps a host to a given host.
+    Allgather optimum with n hosts: 25 n / (n - 1) GB/s, limited by the single link into each host. For any two hosts,
+    exactly one product of the known symmetries (rotations of pods, edge switches, hosts) maps one to the other.
     Source: Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008.
     """
     (k,) = fixed_numbers(call, "fattree:k", 1)
@@ -159,7 +159,7 @@ _BOXES = {
     "mi300x": _Boxes(1, 8, Fraction(64), _NDR_NIC, "ib", 1, is_mesh=True),
     "mi355x": _Boxes(1, 8, Fraction("76.8"), _NDR_NIC, "ib", 1, is_mesh=True),
 }
-"""One box of each family, or one rack.
+"""Shape of one box (or, for nvl72, one rack) of each family.
 
 Sources: NVIDIA, "DGX A100 System Architecture", data sheets of DGX H100, H200 and B200 (18 NVLinks of 25 or 50 GB/s
 each way, eight NICs of 400 Gbit/s) and of GB200 NVL72; AMD, data sheets of Instinct MI300X and MI355X (seven Infinity
@@ -176,8 +176,8 @@ def plan_boxes(call: FamilyCall) -> TopologyPlan:
 
     Allgather optimum with n GPUs, if switches only forward: n / (n - 1) times the bandwidth into a GPU, including its
     NIC if there are several boxes. With several boxes, boxes / (boxes - 1) times the total NIC bandwidth of one box is
-    a second limit, and the lower one counts. Two A100 boxes: 346.67 GB/s. Exactly one product of the known symmetries
-    (rotations of the boxes and of the GPUs) maps a GPU to a given GPU.
+    a second limit, and the lower one counts. Two A100 boxes: 346.67 GB/s. For any two GPUs, exactly one product of the
+    known symmetries (rotations of the boxes and of the GPUs) maps one to the other.
     """
     boxes = _box_count(call, "racks" if call.name == "nvl72" else "boxes")
     return _plan(call, replace(_BOXES[call.name], boxes=boxes))
@@ -193,8 +193,8 @@ def plan_railclos(call: FamilyCall) -> TopologyPlan:
     and spines of a single box; the spines of a single rail. boxes * gpus >= 2.
 
     Allgather optimum with n = boxes * gpus GPUs, boxes > 1 and gpus > 1: the smaller of (450 + nic) n / (n - 1) and
-    gpus * nic * boxes / (boxes - 1). Spines change neither value; they matter for all-to-all. Exactly one product of
-    the known symmetries (rotations of the boxes and of the GPUs) maps a GPU to a given GPU.
+    gpus * nic * boxes / (boxes - 1). Spines change neither value; they matter for all-to-all. For any two GPUs, exactly
+    one product of the known symmetries (rotations of the boxes and of the GPUs) maps one to the other.
     Source: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs", 2023, for both variants
     of the network.
     """
@@ -260,7 +260,7 @@ MI250_LINKS = {
     **dict.fromkeys([(0, 8), (1, 5), (1, 9), (1, 10), (2, 6), (2, 9), (2, 10), (3, 11)], 1),
     **dict.fromkeys([(4, 6), (5, 6), (5, 7), (9, 13), (10, 14), (12, 14), (13, 14), (13, 15)], 1),
 }
-"""Number of parallel xGMI links between two GPUs in the same box."""
+"""Number of parallel xGMI links between two GPUs of a box, keyed by (GPU, GPU); GPUs of other pairs are not linked."""
 
 
 def plan_mi250(call: FamilyCall) -> TopologyPlan:

@@ -101,8 +101,8 @@ def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
     s = 1, the links are parallel). m >= 3 nodes, degree 4, reverse-symmetric. Each ring carries half the data; a
     schedule that is bandwidth-optimal on a single ring remains so on both rings.
 
-    The paper does not define its second ring. With s = m / 2 - 1 at m = 1024, the all-to-all rate gives the time that
-    the paper prints (10738 us); other strides do not.
+    The paper does not define its second ring. For m = 1024, the all-to-all rate with s = m / 2 - 1 leads to the time in
+    the paper (10738 us); other strides do not.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 8.2.
     """
     (m,) = fixed_numbers(call, "shiftedring:m", 1)

@@ -22,10 +22,10 @@ _WHOLE_DUMP = re.compile(r"<(system|topology|graphs)[\s>].*?</\1>", re.DOTALL)
 
 
 def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
-    """Return the checked topology in a file. The format follows from its content and the file extension in `spec`.
+    """Return the checked topology in a file. The format is detected from `content` and the extension in `spec`.
 
     XML is GraphML, an NCCL or RCCL topology dump (root element <system>), or an hwloc file (<topology>); dumps and
-    hwloc files give one box. Other text is the output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi
+    hwloc files describe one box. Other text is the output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi
     topology` or `ibnetdiscover`.
     """
     machine = machine_of(content, spec, model)
@@ -48,7 +48,8 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
 def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine | None:
     """Return the machine that a topology dump or a GPU matrix describes, or None for a file in another format.
 
-    `model` names the GPU model for a matrix, which does not show it. A dump states the compute capability itself.
+    `model` names the GPU model for a matrix, which does not show the model. Raises InvalidInput if `model` is given for
+    a dump, because a dump states the compute capability itself.
     """
     if _is_xml(content, spec):
         root = _xml_root(content)

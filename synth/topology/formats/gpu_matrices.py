@@ -33,11 +33,12 @@ Pair = tuple[int, int]
 Cells = Mapping[Pair, str]
 
 MOST_NVLINKS = 18
-"""Maximum NVLinks of a GPU. If a row's sum is larger, the GPUs share an NVSwitch and each cell counts all NVLinks."""
+"""Maximum number of NVLinks of a GPU. If the cells of a row add up to more, the GPUs share an NVSwitch, and each cell
+shows the total NVLinks of a GPU."""
 
 _ASK_MODEL = "name the GPUs with --model, such as --model H100 or --model MI300X"
 _HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
-"""Pattern for the start of a header. In a log, the label before the header also precedes the rows."""
+"""Pattern for the start of a matrix header. In a log, the rows have the same label in front as the header."""
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
@@ -279,7 +280,7 @@ def _is_affinity(text: str) -> bool:
 
 
 def _cpu_of(text: str) -> Rate:
-    """Return the rate between CPUs, which follows from the output of `lscpu` if the text contains it."""
+    """Return the rate between CPUs, derived from `lscpu` output in `text`; a guess if there is none."""
     found = {
         key: re.search(rf"^\s*{key}:\s*(\S+)\s*$", text, re.MULTILINE) for key in ("Vendor ID", "CPU family", "Model")
     }
@@ -367,7 +368,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
-    """Return the number of links between MI200 dies, by pair, from printed bandwidths or the layout of MI250X nodes."""
+    """Return the number of links of each linked pair of MI200 dies, from printed bandwidths or the layout of MI250X."""
     most = {pair: re.fullmatch(r"\d+-(\d+)", tables.get("bandwidth", {}).get(pair, "")) for pair in direct}
     if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
         counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}
@@ -390,7 +391,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
 
 
 def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
-    """Return the CPU of each GPU: its NUMA node if `text` states it, otherwise one CPU per group of close GPUs."""
+    """Return the CPU of each GPU: its NUMA node if `text` states it, otherwise the same CPU for GPUs few hops apart."""
     numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
     if set(numa) >= set(range(count)):
         order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
@@ -490,4 +491,4 @@ _JSON_NAMES = {
     "weight": "weight", "num_hops": "hops", "hops": "hops", "link_type": "type", "type": "type",
     "bandwidth": "bandwidth", "numa_bandwidth": "bandwidth", "link_status": "status",
 }  # fmt: skip
-"""Member or column in amd-smi's output -> name of the table."""
+"""Name of the table that each member or column of amd-smi's output belongs to."""

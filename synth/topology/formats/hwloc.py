@@ -18,14 +18,14 @@ from chorale.synth.topology.topology import Assumption
 MAX_OBJECTS = 2**17
 _MAX_DEVICES = 1024
 _OPEN_FABRICS, _NETWORK = ("3", "32"), ("2", "16")
-"""`osdev_type` of RDMA devices and of network interfaces, in versions 2 and 3."""
+"""Values of `osdev_type`, in versions 2 and 3 of hwloc, for RDMA devices and for network interfaces."""
 _GPU_VENDORS = ("10de", "1002")
 _ARCHITECTURES = {"aarch64": "arm64", "ppc64le": "ppc64"}
 _ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the GPUs with --model"
 
 
 def read_hwloc(root: Element, model: str | None = None) -> Machine:
-    """Return the machine below root element <topology>. If `model` is None, the GPU model is read from the file.
+    """Return the machine that root element <topology> describes. If `model` is None, use the GPU model in the file.
 
     Raises InvalidInput for files without GPUs and for malformed numbers.
     """
@@ -140,7 +140,7 @@ class _Reader:
         return rates.lanes_of(value, "pci_link_speed") if value > 0 else None
 
     def slot(self, device: Element, above: tuple[rates.Rate, ...]) -> rates.Rate:
-        """Return the rate of a device's slot. GPUs get the published rate, because hwloc reports less for idle ones."""
+        """Return the rate of a device's slot. GPUs get the published rate, because hwloc reports less for idle GPUs."""
         found = [*above, *filter(None, [self.speed(device)])]
         if device not in self.gpus or self.model is None:
             usual = rates.pci_rate_of(4, "hwloc", is_known=True)
@@ -197,7 +197,7 @@ class _Reader:
                     yield gpu, [Wire(kinds.get(end, "gpu"), "" if end in kinds else end, each) for end, each in linked]
 
     def link(self, stated: Fraction) -> rates.Rate:
-        """Return `stated` GB/s as a rate, rounded to a whole number of links if the GPU model is known."""
+        """Return `stated` GB/s as a rate. If the GPU model is known, round to a multiple of the rate of one link."""
         if self.model is not None:
             each = self.model.link_rate
             if isinstance(self.model.architecture, str):  # hwloc reports 100 GB/s for any xGMI

@@ -1,6 +1,6 @@
 """Reads InfiniBand fabrics from `ibnetdiscover` output: switches, hosts with adapters, and cables.
 
-Each port's line has its width and speed, such as 4xHDR. Rates are data rates, without line-code overhead.
+The line of each port states its width and speed, such as 4xHDR. Rates are data rates, without line-code overhead.
 """
 
 import re
@@ -27,7 +27,7 @@ LANE_GBIT_PER_S = {
     "NDR": Fraction(100),
     "XDR": Fraction(200),
 }
-"""Data rate per lane: 8b/10b code up to QDR, 64b/66b from FDR on; nominal rate from HDR on."""
+"""Data rate per lane: after 8b/10b coding up to QDR, after 64b/66b coding for FDR10 to EDR, nominal from HDR on."""
 
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
 _ANYWHERE = re.compile(_HEAD.pattern[1:])
@@ -35,7 +35,8 @@ _PORT = re.compile(
     r'^\[(\d+)\](?:\[[^\]]*\]|\([0-9a-fA-F]+\))*\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\]'
     r".*?(\d{1,4}x|\?+)([A-Z]+[0-9]*|\?+)(?: s=\d+ w=\d+ v=\d+)?(?: slot \d+| \(scp\))?\s*$"
 )
-"""Pattern of a port's line. Chassis switches add external port numbers, and the option --full adds further numbers."""
+"""Pattern for the line of a port. Lines of chassis switches also contain external port numbers; the option --full adds
+further numbers."""
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 NO_RANKS = "no ranks"
 _NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")

@@ -1,4 +1,4 @@
-"""Removes colours and the labels that logs put before output lines: timestamps, ranks, hosts, quotation marks."""
+"""Removes colour codes and the labels that logs put before output lines: timestamps, ranks, hosts, quotation marks."""
 
 import re
 

@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import NVSWITCH, Assumption, Provenance, Sw
 
 WireKind = Literal["gpu", "nvswitch", "cpu"]
 Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
-"""(node that a NIC is linked to, lowest rate on the path, named links on the path)."""
+"""A path to a NIC: (node at its other end, lowest rate on the path, (name, rate) of its links)."""
 
 
 class Wire(NamedTuple):
@@ -119,7 +119,7 @@ class Machine:
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the paths from host switches `first` and `second` to the one where they meet, without that one."""
+        """Return the paths from host switches `first` and `second` to the switch where they meet, which is excluded."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         for here, there in product(range(len(up)), range(len(down))):
             if (up[here], down[there]) in self.bridges:
@@ -131,7 +131,7 @@ class Machine:
 
 
 def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
-    """Return how many GPUs share NVSwitches in the rack of a tray with `gpus`; 0 if the tray is not in such a rack.
+    """Return how many GPUs of a rack share NVSwitches if `gpus` form one of its trays; 0 if they do not form a tray.
 
     capability: compute capability of the newest GPU, times ten
     hosts:      number of hosts that `gpus` belong to
@@ -156,7 +156,7 @@ class BoxNetwork:
     nic:          bandwidth of each NIC in GB/s; None means the rates in the file
     rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to one per rail if
                   the file states rails
-    nvlink_boxes: number of boxes that share one NVSwitch; None means the usual number for such machines
+    nvlink_boxes: number of boxes whose GPUs share NVSwitches; None means the usual number for such machines
     """
 
     boxes: int = 1
@@ -170,9 +170,9 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
     GPUs are called `box.rank`, ordered by box and then as in the file. If NVLink or xGMI joins all GPUs of a box, GPUs
     use no other links among themselves, as in NCCL. The box then consists of its GPUs, one `nvswitch:box` that stands
-    for all NVSwitches, and each NIC (`nic:box.number`), linked to the GPU nearest on PCI at the lowest rate of the path
-    and the port. Otherwise, PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind
-    NVSwitches reach them through the NVSwitches.
+    for all NVSwitches, and each NIC (`nic:box.number`), linked to the GPU that is nearest on PCI. This link has the
+    lowest rate on the path between them or, if lower, the rate of the port. Otherwise, PCI switches (`pci:box.address`)
+    and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach them through the NVSwitches.
 
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
     GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
@@ -415,8 +415,9 @@ class _Reached(NamedTuple):
 def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
     """Yield the paths from a GPU to a NIC, each as the (name, rate) of its links.
 
-    One path leads through the GPU's chip-to-chip links and its CPU, the other through PCI slots. It uses the slots of
-    all GPUs in `beside`, which share a host switch, because a NIC may be faster than one slot.
+    If the GPU has chip-to-chip links, the first path leads through these and the GPU's CPU. The last path leads through
+    PCI
+    slots: those of all GPUs in `beside`, which share a host switch, because a NIC may be faster than one slot.
     """
     own = (f"slot {nic.device}", nic.pci)
     chip_to_chip = _total(gpu, "cpu")
@@ -430,10 +431,10 @@ def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterab
 
 
 def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
-    """Return the links with less bandwidth than the NICs reached through them, as (NICs, rate), fewest NICs first.
+    """Return (NICs, rate) of the links with less bandwidth than the NICs behind them, in ascending order of NIC count.
 
-    A link is omitted if some, but not all, of its NICs are also reached through an earlier link. The network then has
-    more bandwidth than the machine, so it still gives an upper bound.
+    A link is omitted if some, but not all, of the NICs behind an earlier link in this order are also behind it. The
+    network then has more bandwidth than the machine, so it still gives an upper bound.
     """
     behind: dict[str, tuple[list[int], Rate]] = {}
     for index, nic in enumerate(nics):

@@ -1,8 +1,8 @@
 """Reads machines from NCCL_TOPO_DUMP_FILE dumps, in the same way as `src/graph/topo.cc` in NCCL and RCCL.
 
-A dump states which links exist and how many; the module `rates` has their rates.
+A dump states which links exist, and how many of each; the module `rates` lists their rates.
 
-Also reads and writes NCCL graph files: the channels that NCCL found (NCCL_GRAPH_DUMP_FILE), or that it must use. A
+Also reads and writes NCCL graph files, which contain the channels that NCCL found (NCCL_GRAPH_DUMP_FILE) or must use. A
 channel lists the NIC through which data enter a box, the GPUs of the box in order, and the NIC through which data
 leave. With NCCL_GRAPH_FILE, NCCL uses the graphs in the file and searches for the missing graphs.
 """
@@ -27,9 +27,9 @@ MAX_ELEMENTS = 2**13
 MAX_LINKS_OF_GPU = 1024
 MAX_MBIT = 10**9
 _LARGEST_MBIT = 10**7
-"""Larger speeds are assumed to be in kbit/s, the unit that Slingshot's `cxi` devices use."""
+"""NIC speeds are stated in Mbit/s, but larger numbers are assumed to be in kbit/s, as for Slingshot's `cxi` devices."""
 _TWO_LINKS = ("0x1002", "0x74a0")
-"""MI300A: each pair is joined by two xGMI links, which RCCL counts as one."""
+"""PCI ids of MI300A. Each pair of these GPUs is joined by two xGMI links, which RCCL counts as one."""
 _WAY_OUT = "correct the file"
 _BUS = re.compile(r"[0-9a-f]+(:[0-9a-f]+)+\.[0-9a-f]+")
 _GPU_CLASSES, _NIC_CLASS = ("0x03", "0x12", "0x13"), "0x02"
@@ -152,7 +152,7 @@ class _Reader:
             self.add_nic(found, number)
 
     def add_nic(self, nic: Nic, number: int) -> None:
-        """Add `nic` unless it was added before: network sockets are listed below every CPU."""
+        """Add `nic` unless it was added before. The file lists network sockets below every CPU."""
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:

@@ -47,9 +47,9 @@ def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
     """Return the checked topology described by `graph`; an undirected edge means one link in each direction.
 
     Node attributes: `kind` (default "compute"); for switches also `multicast`, `reduce`, `reduce_bandwidth`,
-    `reduce_types` and `reduce_operations` (comma-separated). Edge attributes: `bandwidth` (on all edges or on none,
-    which means 1 link), `latency_s` (default 0) and `bidirectional`. Graph attribute: `bandwidth_unit`
-    (default "link"). Other attributes are ignored. Nodes are ranked in the order of `graph.nodes`.
+    `reduce_types` and `reduce_operations` (comma-separated). Edge attributes: `bandwidth` (on all edges, or on none if
+    all have bandwidth 1), `latency_s` (default 0) and `bidirectional`. Graph attribute: `bandwidth_unit` (default
+    "link"). Other attributes are ignored. Nodes are ranked in the order of `graph.nodes`.
     """
     unit = graph.graph.get("bandwidth_unit", "link")
     if all("bandwidth" not in data for _, _, data in graph.edges(data=True)):

@@ -20,7 +20,7 @@ _RCCL = "RCCL src/graph/topo.h"
 
 
 class Rate(NamedTuple):
-    """The rate of a link in GB/s: `physical`, and as `expected` by the library; `basis` says where it comes from."""
+    """The rate of a link in GB/s: the `physical` rate, and the one `expected` by the library. `basis`: their source."""
 
     physical: Fraction
     expected: Fraction
@@ -35,7 +35,7 @@ class Rate(NamedTuple):
 
 
 def narrowest(*rates: Rate) -> Rate:
-    """Return the rate of several links in series: that of the slowest link, with its `basis`."""
+    """Return the rate of several links in series: the minimum of each rate, and the `basis` of the slowest link."""
     limit = min(rates, key=lambda rate: rate.physical)
     return limit._replace(expected=min(rate.expected for rate in rates))
 
@@ -55,7 +55,8 @@ def rate(
 
 
 LOCAL = rate("parts of one chip or host", "5000", "5000", "published", _NCCL)
-"""Rate between parts that the library treats as a single part, such as a CPU and a socket, or ranks on one GPU."""
+"""Rate between parts that the library treats as a single part, such as a CPU and a network socket, or ranks on one
+GPU."""
 
 _NVLINKS = (
     (107, "NVLink 6", "50", "31.2", "links of Rubin"),
@@ -140,7 +141,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of the PCI generation and lane count that best fit `value`, a slot's rounded GB/s in hwloc."""
+    """Return the rate of the PCI generation and lane count that fit `value`: a slot's rounded GB/s in an hwloc file."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
@@ -204,7 +205,8 @@ class GpuModel:
     """A GPU model, or several models with equal links.
 
     architecture: compute capability, or gfx target for AMD
-    links:        maximum NVLinks of a GPU; for AMD, xGMI links between two connected GPUs (0: differs by pair)
+    links:        maximum number of NVLinks of a GPU; for AMD, number of xGMI links between two connected GPUs (0:
+                  differs by pair)
     pci:          PCI Express generation of its slot
     """
 
