@@ -4,17 +4,18 @@ A bound proves that no schedule can be faster. A verified schedule that takes th
 
 Pairs of trees: let x be each root's rate, and a and r the bandwidths of out-trees and in-trees on each link. Every set
 T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). At each switch, incoming a
-is at least outgoing a, and incoming r is at most outgoing r. Also, a + r <= b, the link's bandwidth. A weighted sum of
+is at least outgoing a, and incoming r is at most outgoing r. On each link, a + r <= its bandwidth. A weighted sum of
 these inequalities bounds the sum of x.
 
 Prices: a pair consists of an inward tree, which collects sums at its root, and an outward tree, which spreads the
 result. Both trees contain all ranks. Inward trees may also contain switches that add; outward trees may contain
 switches that multicast. Either both trees have the same rank as root, or the inward tree ends at a switch that adds,
-which sends the sums along a path to a switch that multicasts. A path between two of these nodes costs at least as much
-as the cheapest path. So a pair costs at least as much as the cheapest inward tree plus the cheapest outward tree; all
-roots and all sets of switches are compared. If the total rate of all pairs is x, they cost at least x times as much as
-the cheapest pair, and at most the sum of price * bandwidth over all links and over all switches that add at a limited
-rate (their price is per sum). So x <= sum(price * bandwidth) / (cost of the cheapest pair).
+which sends the sums along a path to a switch that multicasts. Each edge of a tree is a path of links, which costs at
+least as much as the cheapest path between its ends. So a pair costs at least as much as the cheapest inward tree plus
+the cheapest outward tree. To find these, all roots and all sets of switches are compared. If the total rate of all
+pairs is x, they cost at least x times as much as the cheapest pair, and at most the sum of price * bandwidth over all
+links and over all switches that add at a limited rate (their price is per sum). So x <= sum(price * bandwidth) / (cost
+of the cheapest pair).
 """
 
 import heapq
@@ -39,7 +40,7 @@ _RULE = "the certificate of the all-to-all schedule is wrong: {}"
 PAIR_PRICES = "pair-prices"
 PAIR_KINDS = ("tree-pairs", PAIR_PRICES)
 MAX_TREES = 2**14
-"""Maximum number of trees that a check compares: one per set of switches, and per root if costs depend on direction."""
+"""Maximum number of trees to compare: one per set of switches, times the number of roots if costs are asymmetric."""
 
 
 def least_tree(cost: Costs, root: int) -> int:
@@ -79,7 +80,7 @@ def least_tree(cost: Costs, root: int) -> int:
 
 
 def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -> list[int]:
-    """Return each node's distance from `source`: the price of the cheapest path. O(links * log links)."""
+    """Return the price of the cheapest path from `source` to each node. O(links * log links)."""
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
     for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
         leaving[src].append((dst, price))
@@ -133,7 +134,7 @@ _KINDS = {
 
 
 def check_certificate(topology: Topology, collective: Collective, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims. Raises CheckFailed if this is not proven for `collective`.
+    """Return the time per byte that `certificate` claims. Raises CheckFailed unless it is proven for `collective`.
 
     Exact, in plain Python. O(links + size of the certificate).
     """
@@ -221,7 +222,7 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return the lower bound on the time per byte: 2 (groups - 1) / bandwidth into all groups (out if `outward`).
+    """Return the lower bound on the time per byte: 2 (groups - 1) / total bandwidth into (if `outward`, out of) groups.
 
     The formula is corrected for switches outside the groups that add at a limited rate. Proof: treat every group as one
     process. p processes need at least 2 (p - 1) messages to compute a sum and send it to all: the first process that
@@ -360,7 +361,7 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
     """Return the proven lower bound on the time per byte. Raises CheckFailed unless all prices are integers >= 0.
 
     prices: one price per link
-    sum_prices: price of each sum, by node id, for the switches with a limit on adding
+    sum_prices: maps the node id of a switch with a limit on adding to the price of one sum at this switch
     """
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")
@@ -396,7 +397,7 @@ def _acting(topology: Topology) -> tuple[list[int], list[int]]:
 
 
 def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[int, int]) -> int:
-    """Return the cost of the cheapest pair of trees: an inward tree, an outward tree, the path between their roots."""
+    """Return the lowest cost of an inward tree, an outward tree and a path between their roots."""
     adders, copiers = _acting(topology)
     ranks = list(range(topology.compute_count))
     nodes = [*ranks, *sorted({*adders, *copiers})]

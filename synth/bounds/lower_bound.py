@@ -10,8 +10,9 @@ node adds. The group bound changes: treat each group as one process. p processes
 - 1) messages if every switch that adds is part of a process: the first process that knows a sum depends on p - 1
 messages, and every other process receives one more. Switches that only multicast may be outside all processes, because
 messages are counted where they arrive. The same holds with time reversed: then sent messages are counted, and switches
-that only add may be outside. If a switch outside adds at a limited rate s, at most s of the total rate uses this
-switch, and each process still receives this part once. So the processes receive at least 2 (p - 1) (rate - s) + p s.
+that only add may be outside. If a switch outside all processes adds at a limited rate s, at most the part s of the
+total rate uses this switch, and each process still receives this part once. So the processes receive at least
+2 (p - 1) (rate - s) + p s.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ _DIRECTIONS = (
     ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
 )
 MAX_REACH = 2**30
-"""Limit on (number of links) * (largest hop distance), because flows along a path are found hop by hop."""
+"""Maximum of (number of links) * (largest hop distance), because the search for cuts visits long paths hop by hop."""
 MAX_PRICED_CELLS = 2**18
-"""Largest product of ranks and links for which the hop-count bound is computed. Checking it then takes a second."""
+"""Maximum of ranks * links for which the hop-count bound is computed. Checking the largest one takes about a second."""
 _MOST_WIDTHS = 16
 
 
@@ -67,8 +68,8 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     search.settled[:] = False
     groups: dict[int, Nodes] = {}  # nodes of each group, by its lowest rank
     group_of = np.full(ranks, -1)
-    # With `slack` times as many trees per shard on all links, one additional tree violates the tight cuts and no
-    # others.
+    # The capacity of each link and the number of trees per shard are multiplied by `slack`. One more tree per shard then
+    # violates the tight cuts and no others.
     slack = ranks
     while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
         for image in _images(search, part):
@@ -88,7 +89,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
     """Return `part` and the sets onto which known symmetries map it, except sets that share a rank with earlier ones.
 
-    Fewer cuts then have to be tested. No proof depends on symmetries: bounds are computed from each set's links.
+    Using symmetries saves tests of cuts. Proofs do not depend on them: bounds are computed from each set's links.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -149,7 +150,7 @@ def reduce_scatter_allgather_time(topology: Topology) -> Fraction:
 
 
 def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
-    """Return the allreduce bound for the groups `parts` and, for each rank outside them, a group of only this rank.
+    """Return the allreduce bound for the groups `parts`. Every rank outside these groups counts as a separate group.
 
     Treating groups as processes shows that p groups receive 2 (p - 1) vectors in total (bandwidth-optimal pipeline,
     theorem 17 for single ranks, and theorem 16 for two groups in Eulerian networks). O(links * parts).
@@ -233,7 +234,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
-    """Yield, for each link bandwidth, one set of nodes that wider links connect: the slowest set to exchange data."""
+    """For each link bandwidth, yield the set of nodes connected by wider links that takes longest to exchange data."""
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -250,9 +251,9 @@ def _boxes(topology: Topology) -> Iterator[Nodes]:
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
 _SMALL = 200
-"""Up to this number of nodes, switches that are not direct neighbours of a group are also tried."""
+"""On networks with at most this number of nodes, switches that are not direct neighbours of a group are also tried."""
 FEW_ACTORS = 14
-"""Up to this number of ranks and switches that add or multicast, partitions are improved by moving single nodes."""
+"""If ranks and switches that add or multicast are at most this many, single nodes are moved to improve partitions."""
 
 Label = list[int]
 """Group number of each node, or -1 if the node belongs to no group."""
@@ -263,9 +264,9 @@ class GroupedFabric:
 
     into:       (source, bandwidth) of each node's incoming links or, if `outward`, (target, bandwidth) of its outgoing
                 links
-    far:        (other end, bandwidth) of each node's links in the other direction
+    far:        (other end, bandwidth) of each node's links in the opposite direction to `into`
     processing: switches that must be in a group: those that add or, if `outward`, those that multicast
-    limits:     largest rate at which each limited switch can add, in units of 1 / `scale`
+    limits:     maps each switch with a limit on adding to this limit, in units of 1 / `scale`; empty if `outward`
     scale:      number of such units per bandwidth unit of the topology
     """
 

@@ -33,12 +33,12 @@ from chorale.synth.kernels import native
 from chorale.synth.topology.topology import Topology, checked_orbits, transpose
 
 _MANY_RANKS = 512
-"""From this number of ranks on, symmetries are used, so that only cuts around one rank per orbit are tested."""
+"""Minimum number of ranks for using symmetries, with which only cuts around one rank per orbit are tested."""
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
 Entering = list[tuple[Fraction, int]]
-"""The links into a cut as pairs (bandwidth, number of links with this bandwidth)."""
+"""The links into a cut, grouped by bandwidth: pairs (bandwidth, number of links with this bandwidth)."""
 MAX_MULTIPLES = 4096
 MAX_ORACLE_CALLS = 128
 Direction = Literal["into", "out-of"]
@@ -57,8 +57,8 @@ class CutSearch:
         weights: int64 per node, number of shards that start there (0 for switches).
         units: int64 per link, its bandwidth in units of 1 / `scale`.
         ingress: int64 per node, total bandwidth of its incoming links, except self-loops, in units.
-        settled: flags of nodes; True if all cuts that contain the rank are known to have enough bandwidth.
-        typical: flags of ranks; True for one rank of each orbit (the ranks that known symmetries map to one another).
+        settled: bool per node; True for ranks if all cuts that contain the rank are known to have enough bandwidth.
+        typical: bool per rank; True for one rank of each orbit (the ranks that known symmetries map to one another).
     """
 
     def __init__(self, topology: Topology, weights: Integers) -> None:
@@ -165,9 +165,10 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tup
 
     `cut` proves the optimum. k0 is the smallest k for which U * b is an integer for the bandwidths b into `cut`; only
     multiples of k0 can reach the optimum. The search gives up after `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS`
-    tests of all cuts. Then k is doubled until it is large enough, and it is not proven to be the smallest. Usually, k0
+    tests of all cuts. Then k is doubled until it suffices, and the result is not proven to be the smallest. Usually, k0
     makes U * b an integer on all links, and no test is needed. If no switch has more outgoing than incoming bandwidth,
-    the same must hold after rounding down, so that trees are guaranteed to exist.
+    k must also preserve this when link capacities are rounded down to whole trees, because trees are then guaranteed
+    to exist.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -214,7 +215,7 @@ def _carries(outside: int, entering: Entering, trees_per_bandwidth: Fraction, k:
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
-    """Return whether no switch could send more trees than it receives; all switches can then be removed."""
+    """Return whether each switch can receive as many trees as it can send; all switches can then be removed."""
     if not topology.switch_count:
         return True
     links = topology.links
@@ -233,9 +234,9 @@ class Bound:
         kind: how the bound is proved.
             "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth into (out of) `nodes`.
             "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
-            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and every other rank.
-            "alltoall-prices": data from s to t pay at least for the cheapest path from s to t, and a link earns at most
-            its price times its bandwidth. `prices` has one price per link.
+            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and each other rank.
+            "alltoall-prices": data from s to t pay at least the price of the cheapest path from s to t, and a link
+            earns at most its price times its bandwidth. `prices` has one price per link.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of
             the cuts that it enters (leaves). The `worth` of a switch that cannot copy (add) increases the prices of
             links into (out of) it, and reduces the prices of links out of (into) it.
@@ -310,11 +311,12 @@ class Optimum:
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
-        direction, cut: moving all data into (or out of) the nodes of `cut` (in ascending order) takes the full time.
+        direction, cut: the cut that proves the time: moving all data in this `direction`, into or out of the nodes
+            `cut` (in ascending order), takes the full time.
         is_k_fixed: whether the user requested k. If so, the bound only holds for schedules with k trees per shard.
         is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
             for a smaller k gave up, or if k was requested.
-        least_time: time per shard that the cut proves, if k trees per shard take longer than that (see `optima`).
+        least_time: time per shard that the cut proves if this is less than k trees per shard take (see `optima`).
     """
 
     shards: int
@@ -362,7 +364,7 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
-    """Return a search for the cuts that limit `collective`, on the network with reversed links if data are reduced."""
+    """Return a search for the cuts that limit `collective`. If it reduces data, all links are reversed."""
     weights = shards_of_ranks(topology, collective)
     return CutSearch(topology if cut_direction(collective) == "into" else transpose(topology), weights)
 
@@ -393,8 +395,8 @@ def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
     """Yield (time per shard, cut) for cuts that need more and more time. The last time is the optimum.
 
-    Uses Newton's method on rationals (Dinkelbach), which usually takes one to three cuts. Symmetries map the cuts
-    around a rank to the cuts around its image, so one rank per orbit is tested.
+    Uses Newton's method on rationals (Dinkelbach), which usually yields one to three cuts. Symmetries map the cuts
+    around a rank to the cuts around its image, so only one rank per orbit is tested.
     """
     cut: Nodes | None = search.narrowest_rank()
     while cut is not None:
@@ -404,7 +406,7 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
 
 
 def cut_direction(collective: Collective) -> Direction:
-    """Return "into" if cuts limit the data that their nodes must receive, or "out-of" for data that they must send."""
+    """Return "into" if cuts limit how fast their nodes receive data, or "out-of" if they limit how fast nodes send."""
     outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE_SCATTERV, CollectiveName.REDUCE)
     return "out-of" if collective.name in outward else "into"
 

@@ -1,4 +1,4 @@
-"""Digraphs in which every arc is stored with its reverse arc, and the oracle: a test of all cuts by maximum flows."""
+"""Defines digraphs that store every arc with its reverse arc, and the oracle, which tests all cuts by maximum flows."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class ResidualGraph(NamedTuple):
     tails: int32, the node at which each half-arc starts; ascending among half-arcs that end at the same node
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
 
-    Amounts (capacities, residuals) are int64 arrays over half-arcs, with 0 if the network has no arc in this direction.
+    Amounts (capacities, residuals) are int64 arrays with one value per half-arc: 0 if the network has no such arc.
     """
 
     offsets: Integers
@@ -34,7 +34,7 @@ class ResidualGraph(NamedTuple):
 
 
 def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[ResidualGraph, Integers]:
-    """Return (graph, half-arc of each arc) for the arcs from `src[i]` to `dst[i]`. Parallel arcs share a half-arc.
+    """Return (graph, index of each arc's half-arc) for the arcs from `src[i]` to `dst[i]`. Parallel arcs share one.
 
     Self-loops are not allowed. O(arcs * log(arcs)).
     """

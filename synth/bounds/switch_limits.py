@@ -1,4 +1,4 @@
-"""Bounds for networks in which switches that cannot copy have more outgoing than incoming bandwidth.
+"""Computes bounds for networks with switches that cannot copy and have more outgoing than incoming bandwidth.
 
 The cut bound cannot be reached on these networks, because a switch that cannot copy data sends at most what it
 receives. If these switches use only part of their outgoing bandwidth, so that none sends more than it receives, there
@@ -33,7 +33,7 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """Link bandwidths to use for the fastest trees if switches cannot copy, and dual values that prove the trees' rate.
+    """Bandwidth of each link that the fastest trees use if switches cannot copy, and dual values that prove their rate.
 
     network: the topology with each link's bandwidth reduced to the part that is used
     kept:    topology ids of the links in `network`; unused links are left out
@@ -50,7 +50,7 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return the link bandwidths to use for the fastest trees if only switches in `copying` can copy data.
+    """Return the bandwidth of each link that the fastest trees use if only switches in `copying` can copy data.
 
     The result is slower than the optimum by at most one millionth.
 
@@ -93,7 +93,7 @@ def switch_bound(topology: Topology, collective: Collective) -> optimum.Bound | 
     """Return the bound due to switches that cannot copy, or None if no such switch has more bandwidth out than in.
 
     For reduce_scatter and reduce, it is the bound due to switches that cannot add and have more bandwidth in than out.
-    Also returns None above `MAX_LINKS`, and if the linear program fails.
+    Also returns None if there are more than `MAX_LINKS` links, or if the linear program fails.
     """
     search = optimum.search_for(topology, collective)
     outward = optimum.cut_direction(collective) == "out-of"
@@ -132,7 +132,7 @@ def switch_bound(topology: Topology, collective: Collective) -> optimum.Bound | 
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the constraint (a matrix row) that the links into `cut` carry the trees that are rooted outside."""
+    """Return the matrix row of the constraint that the links into `cut` carry all trees rooted outside `cut`."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)

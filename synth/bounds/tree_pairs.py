@@ -31,7 +31,7 @@ from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, o
 from chorale.synth.topology.topology import Link, Links, Topology
 
 MAX_VARIABLES = 160
-"""Above this number of variables, elimination in rationals takes too long."""
+"""Maximum number of variables for Gaussian elimination in rationals, which takes too long for more."""
 _ZERO = 1e-13
 _TIGHT = 1e-10
 _FREE_DENOMINATOR = 10**6
@@ -96,9 +96,9 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 class TreeProgram:
     """A linear program that maximises the total rate of all roots, in units of the widest arc.
 
-    For out-trees, every switch receives at least as much as it sends; for in-trees, at most as much. For out-trees, the
-    arcs into a set of nodes that contains a rank carry the rates of all roots outside (`gather_cuts`); for in-trees,
-    the arcs out of the set do (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
+    For out-trees, every switch receives at least as much as it sends; for in-trees, at most as much. If a set of nodes
+    contains a rank, the arcs into the set carry the rates of all roots outside for out-trees (`gather_cuts`), and the
+    arcs out of the set do so for in-trees (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
 
     Args:
         arcs: the network.
@@ -128,7 +128,7 @@ class TreeProgram:
         self._program: GrowingProgram | None = None
 
     def solve(self) -> tuple[Floats, Floats]:
-        """Return (value per variable, dual value per row), exact up to the solver's tolerances."""
+        """Return (value of each variable, dual value of each row), accurate up to the solver's tolerances."""
         if self._program is None:
             bound = np.array([float(value / self.widest) for value in self.exact_bound()])
             objective = np.zeros(self.variables)
@@ -146,7 +146,7 @@ class TreeProgram:
         return np.maximum(0.0, point), np.maximum(0.0, -marginals)
 
     def start_over(self) -> None:
-        """Let the solver start from scratch. Its interior-point method is slower, but makes root rates more equal."""
+        """Make the next `solve` start from scratch: its interior-point method is slower, but gives more equal root rates."""
         self._program = None
 
     def multipliers(self, marginals: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -256,7 +256,7 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""Up to 32 ranks, the solver starts all rounds from scratch, in less than a second; up to 128 ranks, the first few."""
+"""Up to 32 ranks, all rounds are solved from scratch, in less than a second; up to 128 ranks, the first few rounds."""
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
@@ -269,7 +269,7 @@ class PairSplit:
     """A division of the network's bandwidth between out-trees and in-trees that satisfies all cuts.
 
     Attributes:
-        roots: rate of the trees rooted at each rank, which is the same in both directions.
+        roots: rate of the out-trees of each rank, which is also the rate of its in-trees.
         gather, reduce: each arc's bandwidth for out-trees and for in-trees. Their sum is at most the arc's width. Every
             switch receives at least as much of the out-trees' data as it sends, and sends at least as much of the
             in-trees' data as it receives.
@@ -288,7 +288,7 @@ class PairSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreePairs:
-    """The best known division of link bandwidths among pairs of trees, checked exactly, and a bound for all divisions.
+    """The best known division of link bandwidths among pairs of trees, checked exactly, and a bound on all divisions.
 
     Attributes:
         bound: lower bound on the time per byte of any pairs of trees, proved by `certificate` (see
@@ -331,12 +331,12 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     solution is rounded down and checked exactly, and the dual values of the cuts are rounded to a certificate.
 
     Args:
-        topology: at most 256 ranks and 2048 links between pairs of nodes. With twice as many, packing the trees may
-            take minutes.
+        topology: a network with at most 256 ranks and 2048 links between pairs of nodes. With twice as many, packing
+            the trees may take minutes.
         even: prefer an optimal solution with rates that few trees can achieve; takes 2 to 8 times as long.
 
     Raises:
-        InvalidInput: above these limits, and if bandwidths differ too much for 64-bit units.
+        InvalidInput: if the network exceeds these limits, or its bandwidths differ too much for 64-bit units.
         Unavailable: if the solver finds no optimum.
     """
     arcs, ranks = merged_arcs(topology), topology.compute_count
@@ -354,7 +354,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         _, scale = topology.links.integer_bandwidths()
         halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
         equal = _counted_split(topology, arcs, np.ones(ranks, dtype=np.int64), halves, halves, Fraction(1, 2 * scale))
-    # In the first rounds, the solver starts from scratch, for shallower trees and much faster later rounds.
+    # In the first rounds, the solver starts from scratch. Trees are then shallower, and later rounds much faster.
     is_all_even = ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN)
     even_rounds = _MAX_ROUNDS if is_all_even else _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
     for rounds_left in reversed(range(_MAX_ROUNDS)):
@@ -417,7 +417,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
     """Return the split with the exact `values`, reduced where they exceed the limits of links or switches.
 
     Args:
-        values: rates of the roots, then each arc's bandwidth for out-trees, then for in-trees.
+        values: the rate of each root, then each arc's bandwidth for out-trees, then each arc's bandwidth for in-trees.
 
     Returns:
         The split, or None if the values have no common unit that keeps them within 64 bits, or if all rates become 0.
