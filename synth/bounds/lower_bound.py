@@ -68,8 +68,8 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     search.settled[:] = False
     groups: dict[int, Nodes] = {}  # nodes of each group, by its lowest rank
     group_of = np.full(ranks, -1)
-    # The capacity of each link and the number of trees per shard are multiplied by `slack`. One more tree per shard then
-    # violates the tight cuts and no others.
+    # Link capacities and the number of trees per shard are multiplied by `slack`. One more tree per shard then violates
+    # the tight cuts and no others.
     slack = ranks
     while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
         for image in _images(search, part):

@@ -146,7 +146,7 @@ class TreeProgram:
         return np.maximum(0.0, point), np.maximum(0.0, -marginals)
 
     def start_over(self) -> None:
-        """Make the next `solve` start from scratch: its interior-point method is slower, but gives more equal root rates."""
+        """Make `solve` start from scratch. Its interior-point method is slower, but makes root rates more equal."""
         self._program = None
 
     def multipliers(self, marginals: Floats) -> tuple[Floats, Floats, Floats, Floats]:

@@ -1,7 +1,7 @@
 """Assigns hosts to a network's nodes so that as many existing cables as possible stay in place.
 
-This is a quadratic assignment problem. It is solved from several starting points with two SciPy heuristics: a fast
-approximate method, then swaps of two nodes. The number of kept cables is exact, but a better assignment may exist.
+This is a quadratic assignment problem. Two SciPy heuristics, a fast approximate method and then swaps of two nodes,
+solve it from several starting points. The number of kept cables is exact, but a better assignment may exist.
 """
 
 import re
@@ -19,11 +19,11 @@ from chorale.synth.topology.topology import Topology
 MAX_PLACED_NODES = 512
 _STARTS = 6
 _MAX_SWAPPED = 64
-"""Largest number of nodes for which swaps are tried. SciPy tries all pairs, which takes seconds for larger networks."""
+"""Maximum number of nodes for which swaps are tried. SciPy tries all pairs, which takes seconds for larger networks."""
 _STARTS_OF_SMALL = 40  # for networks of up to _MAX_SWAPPED nodes; takes half a second for 24 nodes
 
 Cable = tuple[str, str]
-"""Two hosts: sorted by name in a two-way network; otherwise, the cable leads from the first to the second."""
+"""The two hosts of a cable: sorted by name in a two-way network, otherwise in the direction of the cable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """Number of cables to add. Removed cables can be reused for them."""
+        """Number of cables to add. Cables that are removed elsewhere can be reused for this."""
         return len(self.added)
 
 
@@ -84,7 +84,7 @@ def place_nodes(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable
 
 
 def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return each node's host in the best assignment that is found from several starting points."""
+    """Return each node's host in the best assignment found. Several starting points are tried."""
     rng = np.random.default_rng(0)
     best, most = np.arange(len(wanted)), -1.0
     for start in range(_STARTS_OF_SMALL if len(wanted) <= _MAX_SWAPPED else _STARTS):

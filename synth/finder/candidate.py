@@ -1,4 +1,4 @@
-"""Describes topologies that the finder compares: costs, lower bounds, the Pareto frontier, allreduce times.
+"""Describes the topologies that the finder compares, with their costs, lower bounds and allreduce times.
 
 The cost of breadth-first broadcast (BFB) on a topology is computed exactly without making the schedule. For networks
 with a small diameter and degree, kernels represent sets of nodes as bits.
@@ -21,15 +21,15 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, checked_orbits
 
 ScheduleMethod = Literal["bfb", "expand"]
-"""bfb: breadth-first broadcast on the topology. expand: the base's stored schedule, expanded like the topology."""
+"""bfb: breadth-first broadcast. expand: the stored schedule of the base topology, expanded like the topology itself."""
 _MOST_TASKS = 64
 MAX_DEGREE = 8
-"""Largest degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
+"""Maximum degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Only one node per orbit is solved if these nodes and their neighbours are at most 1 / `_FEW` of all nodes."""
+"""If one node per orbit and its neighbours make up at most 1 / `_FEW` of all nodes, the others are not solved."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
-"""Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
+"""Maximum size of networks without symmetries, which take quadratic time because every node is solved."""
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
@@ -53,14 +53,15 @@ def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
 
 
 def least_bandwidth_factor(nodes: int) -> Fraction:
-    """Return (N - 1) / N, because each node receives N - 1 shards of M / N bytes over links with total bandwidth B."""
+    """Return (N - 1) / N: each node receives N - 1 shards of M / N bytes over links with total bandwidth B."""
     return Fraction(nodes - 1, nodes)
 
 
 def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fraction:
-    """Return an upper bound on the all-to-all rate of every network of this size, in units of one link's bandwidth.
+    """Return an upper bound on the all-to-all rate of any network of this size, in units of one link's bandwidth.
 
-    Each unit of data uses one link per hop, and the Moore bound gives the minimum total number of hops.
+    The bound holds because each unit of data uses one link per hop, and the Moore bound gives the minimum total number
+    of hops.
     """
     left, ring, hops, distances = nodes - 1, degree, 1, 0
     while left > 0:
@@ -77,7 +78,7 @@ class Traits:
     simple:            whether there are neither parallel links nor self-loops
     self_loops:        whether some node has a link to itself
     bidirectional:     whether every link has a reverse link
-    reverse_symmetric: whether the topology is known to be isomorphic to its transpose (False: not known)
+    reverse_symmetric: whether the topology is known to be isomorphic to its transpose (False: unknown)
     """
 
     simple: bool
@@ -141,7 +142,7 @@ def cost_of(candidate: TopologyCandidate) -> AllgatherCost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-optimal candidates, grouped by cost and sorted by steps. Groups are sorted by `tie_break`."""
+    """Return groups of Pareto-optimal candidates with equal cost, by increasing steps, each sorted by `tie_break`."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):
@@ -151,10 +152,10 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Remove candidates that would not be Pareto-optimal even at their lower bounds on cost. O(n * frontier).
+    """Remove candidates that would not be Pareto-optimal even if they reached their lower bounds. O(n * frontier).
 
-    A candidate is removed if another candidate's expected cost is better than its lower bounds. All candidates of equal
-    cost are kept.
+    A candidate is removed if another candidate's predicted cost is better than these lower bounds. Candidates of equal
+    cost are all kept.
     """
     everyone = list(candidates)
     best = [cost_of(group[0]) for group in frontier(everyone)]
@@ -226,7 +227,7 @@ def bfb_score(topology: Topology) -> AllgatherCost:
 
 
 def score_of_all_nodes(topology: Topology) -> AllgatherCost:
-    """Return the same cost as `bfb_score`, computed by separate code: the slower scheduling kernel, for every node.
+    """Return the same cost as `bfb_score`, computed for every node by separate code: the slower scheduling kernel.
 
     The network must be regular and direct-connect with identical links.
     """
@@ -241,7 +242,7 @@ def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.i
 
 
 class ScoreCache(dict[str, AllgatherCost]):
-    """Caches exact BFB costs, by topology spec."""
+    """Maps topology specs to exact BFB costs that have been computed."""
 
     def of(self, spec: str) -> AllgatherCost:
         """Return the BFB cost of the topology `spec`, computed in this process if it is not cached."""

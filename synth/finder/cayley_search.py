@@ -29,9 +29,9 @@ from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
 
 Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
-"""Base networks by (nodes, degree)."""
+"""Maps (nodes, degree) to the base networks of this size."""
 LOAD_UNIT = 840
-"""Number of load units per shard. 840 = lcm(1, …, 8), so all loads are integers in these units."""
+"""Number of load units per shard. It is lcm(1, …, 8), so all loads are integers in these units."""
 NO_LOAD = np.iinfo(np.int64).max
 MAX_SEARCH_NODES = 2**11
 _EXTRA_STEPS = 6
@@ -85,10 +85,10 @@ class CayleySearch:
 
     @property
     def trials(self) -> int:
-        """Number of random generator sets to try per seed; small searches almost surely try every set.
+        """Number of random generator sets to try per seed, which in small searches almost surely include every set.
 
-        A draw gives a certain set with probability p >= degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) / p
-        draws, the probability that any set is missing is below e^-`_SURELY`.
+        A draw gives a particular set with probability p >= degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`)
+        / p draws, the probability that any set is missing is below e^-`_SURELY`.
         """
         inverse: int = -(-((self.nodes - 1) ** self.degree) // math.factorial(self.degree))
         sufficient = inverse * (inverse.bit_length() + _SURELY)
@@ -96,9 +96,9 @@ class CayleySearch:
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
-    """Search for graphs of the size in `query`, and for smaller graphs whose line graphs have this size.
+    """Search for graphs of the size in `query`, and for smaller graphs whose (repeated) line graphs have this size.
 
-    Uses seeds 0 to `seeds` - 1. Returns each size's Pareto-optimal graphs. `stage` is called before each size.
+    Uses seeds 0 to `seeds` - 1. Returns the Pareto-optimal graphs of each size. `stage` is called before each size.
     """
     bases: Bases = {}
     nodes = query.nodes
@@ -117,9 +117,9 @@ def search_cayley_graphs(
 ) -> tuple[TopologyCandidate, ...]:
     """Run `search` for all `seeds`. Return the Pareto-optimal Cayley digraphs that were found.
 
-    A task runs one seed on one group: seed s uses group s modulo the number of groups. The result depends only on the
-    set of seeds. Among graphs of equal cost, the first by `tie_break` is kept. Only the identity node of each graph is
-    scored, which is exact because Cayley digraphs are vertex-transitive.
+    A task searches one group with one seed: seed s uses group number s modulo the number of groups. The result depends
+    only on the set of seeds. Among graphs of equal cost, the first by `tie_break` is kept. Only the identity node of
+    each graph is scored, which is exact because Cayley digraphs are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]
     found = [candidate for some in executor.map(_try_seed, tasks, None, progress) for candidate in some]

@@ -1,10 +1,10 @@
 """Finds all ways to construct networks with a given node count and degree by expanding base topologies.
 
-The cost of a base is computed by a formula or on the built topology, or read from the database; the finder computes the
-costs of its final results again. The search works backwards from the goal, N nodes of degree d: a line graph comes from
-a network of N / d nodes, a degree expansion from N / k nodes of degree d / k, a Cartesian power or product from its
-factors. Candidates that are clearly not optimal are pruned. Source: Zhao et al., "Efficient Direct-Connect Topologies
-for Collective Communications", long version, section 5.4, tables 8 and 9.
+The cost of a base topology comes from a formula, from the database or from a computation on the built topology. The
+finder computes the costs of its final results again. The search works backwards from the goal, N nodes of degree d: a
+line graph comes from a network of N / d nodes, a degree expansion from a network of N / k nodes of degree d / k, a
+Cartesian power or product from its factors. Candidates that are clearly not optimal are pruned. Source: Zhao et al.,
+"Efficient Direct-Connect Topologies for Collective Communications", long version, section 5.4, tables 8 and 9.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
 breadth-first broadcast (BFB) on the expanded topology, costs are predicted by the paper's formulas. The real cost may
@@ -48,14 +48,14 @@ _TWO_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=True, r
 _ONE_WAY = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=True)
 _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, reverse_symmetric=True)
 PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
-"""Names of the entries of the base database that the paper also uses."""
+"""Names of the base graphs in the database that are also used in the paper."""
 _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 BaseSet = Literal["all", "paper"]
 BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield networks of this size on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
+    """Yield networks of this size on which BFB is bandwidth-optimal. paper_only: leave out families not in the paper."""
 
     def member(spec: str, steps: int, traits: Traits) -> TopologyCandidate:
         return base_candidate(spec, nodes, degree, AllgatherCost(steps, least_bandwidth_factor(nodes)), traits)
@@ -93,7 +93,7 @@ def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Itera
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield networks of this size from families without a formula for BFB's cost, which is computed on each network.
+    """Yield networks of this size from families for which no formula gives BFB's cost; it is computed on the network.
 
     Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families have
     one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for powers of the degree.
@@ -112,7 +112,7 @@ def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: 
 def _circulants(nodes: int, degree: int) -> Iterator[str]:
     """Yield specs of circulants of degree 3, 5 or more. Offsets are consecutive numbers or powers of a number.
 
-    For odd degrees, nodes / 2 is a further offset.
+    Circulants of odd degree also have the offset nodes / 2.
     """
     pairs = degree // 2
     if degree < 3 or degree == 4 or nodes <= degree + 1 or (degree % 2 and nodes % 2):
@@ -129,7 +129,7 @@ def _circulants(nodes: int, degree: int) -> Iterator[str]:
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the base graphs of this size in the database, with BFB and with the stored schedule if there is one."""
+    """Yield the base graphs of this size in the database, each with BFB and with its stored schedule if it has one."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
@@ -172,7 +172,7 @@ class BaseSources:
 
     bases:         "paper" for only the bases in the paper's tables 8 and 9
     bidirectional: whether every link must have a reverse link
-    extra_bases:   additional bases by (nodes, degree), for example from a search in this run
+    extra_bases:   maps (nodes, degree) to additional bases, for example from a search in this run
     """
 
     scores: ScoreCache
@@ -196,9 +196,9 @@ class BaseSources:
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return a copy of `base` with the fields in `changes`, for a network that is an expansion of `base`.
+    """Return the candidate for an expansion of `base`: a copy of `base` with the fields in `changes`.
 
-    The copy's cost is only known exactly if `base` uses a stored schedule.
+    Its cost is only known exactly if `base` uses a stored schedule.
     """
     is_exact = base.exact and base.method == "expand"
     return replace(base, **{"exact": is_exact, "expansions": base.expansions + 1, **changes})
@@ -342,10 +342,10 @@ def roots(number: int) -> Iterator[tuple[int, int]]:
 
 
 _TIES = 3
-"""Largest number of candidates with equal predicted cost, method and traits that are expanded further."""
+"""Maximum number of candidates with equal predicted cost, method and traits that are expanded further."""
 
 _CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
-"""Families that contain their members' line graphs, and therefore need no line graph expansion.
+"""Families that contain the line graphs of their members, which therefore need no line graph expansion.
 
 For example, if the link from x to -d x - a is numbered d x + a - 1, the line graph is a generalized Kautz graph again.
 """
@@ -354,7 +354,7 @@ For example, if the link from x to -d x - a is numbered d x + a - 1, the line gr
 class Constructions:
     """Computes all candidates of a given node count and degree, with predicted costs if the exact costs are unknown.
 
-    Results for smaller sizes are cached, so searching all sizes in increasing order is dynamic programming.
+    Results are cached and reused for larger sizes, so searching all sizes in increasing order is dynamic programming.
     """
 
     def __init__(self, sources: BaseSources) -> None:
@@ -365,7 +365,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return all candidates that can be built from parts that were not pruned, one for each spec and method."""
+        """Return all candidates that can be built from smaller ones that were not pruned, one per spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
@@ -393,7 +393,7 @@ class Constructions:
         yield from self._products(nodes, degree)
 
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return candidates that may be Pareto-optimal among all candidates, or among those without self-loops."""
+        """Return candidates that may be Pareto-optimal, either among all or among those without self-loops."""
         key = (nodes, degree)
         if key not in self._pruned:
             everyone = self.candidates(nodes, degree)

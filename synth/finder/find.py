@@ -1,11 +1,11 @@
 """Finds networks that are Pareto-optimal in steps and bandwidth time T_B, for a given node count and degree.
 
-Predicted costs are confirmed: candidates are scored on the built topology, and schedules are verified. Among candidates
-of equal cost, the one with the highest all-to-all rate is chosen if the rate is cheap to compute. A search may also
-rank candidates by this rate, alone or together with the allreduce cost.
+Predicted costs are confirmed: candidates are scored on the built topology, and schedules are verified. If several
+candidates have equal cost and their all-to-all rates are cheap to compute, the one with the highest rate is chosen. A
+search may also rank candidates by this rate, alone or together with the allreduce cost.
 
-Constructions with N nodes build on constructions whose node count divides N. If many sizes are searched, sizes with the
-same largest prime factor share most of this work, so they form one task, which starts with the smallest size.
+A construction with N nodes is built from constructions whose node counts divide N. If many sizes are searched, sizes
+with the same largest prime factor share most of this work, so they form one task, which starts with the smallest size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from chorale.synth.topology.topology import automorphisms_are_transitive
 from chorale.synth.verify.verify import verify
 
 MAX_RATED_NODES = 128
-"""Largest number of nodes for which all-to-all rates are used to break ties; larger networks can take seconds."""
+"""Maximum number of nodes for breaking ties by all-to-all rate, whose computation takes seconds on larger networks."""
 _CONTENDERS = 4
 MAX_NODES = 2**14
 MAX_LINKS = 2**20
@@ -47,10 +47,10 @@ Stage = Callable[[str], Progress | None]
 """Called with a stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
 Frontier = tuple[TopologyCandidate, ...]
 _FIXED_COST = 500
-"""Finding the constructions for one size takes about as long as scoring a network with this many nodes."""
+"""Number of nodes in a network that takes as long to score as it takes to find the constructions for one size."""
 Goal = Literal["allreduce", "alltoall", "both"]
 MAX_NODES_BY_RATE = 1024
-"""Largest number of nodes for ranking by all-to-all rate; larger networks would take minutes each."""
+"""Maximum number of nodes for ranking by all-to-all rate; each larger network would take minutes."""
 _ROWS = 5
 
 
@@ -87,9 +87,9 @@ def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreC
 def break_ties(
     groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
 ) -> list[TopologyCandidate]:
-    """Choose one candidate from each group of equal cost, by the highest all-to-all rate, then by `tie_break`.
+    """From each group of equal cost, choose the candidate with the highest all-to-all rate, then by `tie_break`.
 
-    The certified lower bounds of the rates are compared. For large networks, only `tie_break` is used.
+    Rates are compared by their certified lower bounds. For large networks, only `tie_break` is used.
     """
     contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
     rates = rates_of([one.spec for group in contenders if len(group) > 1 for one in group], executor, progress)
@@ -103,14 +103,14 @@ def break_ties(
 Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 """How a cost was confirmed.
 
-schedule:           by a verified schedule with all ranks' rows
-symmetric schedule: by a verified schedule with rank 0's rows and symmetries
+schedule:           by a verified schedule that contains the rows of all ranks
+symmetric schedule: by a verified schedule that contains the rows of rank 0 and symmetries
 prediction:         without a schedule, by code independent of the code that scored the candidate
-none:               not confirmed; for example, a stored schedule whose expansion would be too large
+none:               not confirmed, for example because the expansion of a stored schedule would be too large
 """
 
 MAX_WHOLE_RANKS = 1024
-"""Up to this number of ranks, a schedule with all ranks' rows is made, even if rank 0's rows would be enough."""
+"""Up to this number of ranks, the schedule contains the rows of all ranks even if those of rank 0 would suffice."""
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
@@ -249,7 +249,7 @@ class FrontierPoint:
 class FinderResult:
     """Result of a search: the Pareto frontier, sorted by steps, and other candidates.
 
-    considered: number of candidates
+    considered: number of candidates that were compared
     scored:     number of topologies whose BFB cost was computed
     others:     candidates with exact cost that are not on the frontier
     """
@@ -270,7 +270,7 @@ def find(
     goal: Goal = "allreduce",
     allowed: Callable[[TopologyCandidate], bool] | None = None,
 ) -> FinderResult:
-    """Return the Pareto frontier of all networks for `query` that are expansions of bases.
+    """Return the Pareto frontier of all networks that match `query` and can be built from bases by expansion.
 
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     The result does not depend on the executor. All costs are exact: candidates near the predicted frontier are scored
@@ -280,15 +280,15 @@ def find(
         query: the network's size and the bases to use.
         executor: computes scores, rates and schedules.
         stage: called when a stage begins.
-        extra_bases: additional bases by (nodes, degree), for example from `chorale.synth.finder.cayley_search`.
-        confirmed_nodes: up to this number of nodes, the cost of every result is also confirmed, by a verified schedule
-            unless that would be too large.
+        extra_bases: maps (nodes, degree) to additional bases, for example from `chorale.synth.finder.cayley_search`.
+        confirmed_nodes: maximum number of nodes for which the cost of every result is also confirmed, by a verified
+            schedule unless this would be too large.
         goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns only the
             few best results; `both` uses all three criteria. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
         allowed: returns whether a candidate may be chosen; None allows all.
 
     Returns:
-        The frontier and further data on the search.
+        The frontier and statistics of the search.
 
     Raises:
         InvalidInput: if the goal needs rates and the network is too large for them.
@@ -349,7 +349,7 @@ def find_all(
 ) -> dict[FinderQuery, Frontier]:
     """Return each query's Pareto frontier, sorted by steps, with the simplest candidate for each cost.
 
-    All queries must agree in degree, bases and `bidirectional`. Costs from theorems or from the database are not
+    All queries must have the same degree, bases and `bidirectional`. Costs from theorems or from the database are not
     checked; all other costs are computed. No schedules are made.
     """
     enter: Stage = stage or (lambda _name: None)
