@@ -55,7 +55,7 @@ BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield networks of this size on which BFB is bandwidth-optimal. paper_only: leave out families not in the paper."""
+    """Yield networks of this size on which BFB is bandwidth-optimal. paper_only: use only families from the paper."""
 
     def member(spec: str, steps: int, traits: Traits) -> TopologyCandidate:
         return base_candidate(spec, nodes, degree, AllgatherCost(steps, least_bandwidth_factor(nodes)), traits)

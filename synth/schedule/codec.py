@@ -42,9 +42,9 @@ _S = TypeVar("_S", bound="AnySchedule")
 def to_parquet(schedule: AnySchedule) -> bytes:
     """Return `schedule` as the bytes of a Parquet file, with one row per transfer and the metadata as JSON.
 
-    A schedule in columns also gets the columns `src` and `dst`, for readers that do not interpret routes. A symmetric
-    schedule is not expanded; the column `part` says to which of its parts each row belongs. The columns are
-    delta-encoded, because neighbouring rows have similar numbers.
+    A `Schedule` also gets the columns `src` and `dst`, for readers that do not interpret routes. A symmetric schedule
+    is not expanded; the column `part` says to which of its parts each row belongs. The columns are delta-encoded,
+    because neighbouring rows have similar numbers.
     """
     if isinstance(schedule, Schedule):
         columns = dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True))
@@ -68,10 +68,10 @@ def to_parquet(schedule: AnySchedule) -> bytes:
 
 
 def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
-    """Read a schedule from a Parquet file, without expanding symmetric ones. Raises InvalidInput for a damaged file.
+    """Read a schedule from a Parquet file. Symmetric schedules are not expanded. Raises InvalidInput for damaged files.
 
-    With `require_id`, also raises InvalidInput if the content does not match the id in the file. Without it, the caller
-    must compare the ids (see `stated_id`). The verifier does this to report all faults instead of just this one.
+    If `require_id` is true, also raises InvalidInput if the content does not match the id in the file. Otherwise, the
+    caller must compare the ids (see `stated_id`). The verifier does this to report all faults instead of just this one.
     """
     with _parquet_file(content) as file:
         text = (file.metadata.metadata or {}).get(METADATA_KEY)
@@ -94,7 +94,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
 
 @contextmanager
 def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
-    """Open a Parquet file. Arrow's exceptions, and ValueError for names that are not UTF-8, become InvalidInput."""
+    """Open a Parquet file. Arrow's exceptions and the ValueError for names that are not UTF-8 become InvalidInput."""
     try:
         yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
@@ -128,7 +128,7 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 
 
 def stated_id(content: bytes) -> str:
-    """Return the content id recorded in a schedule file, which may differ from its actual content's id."""
+    """Return the content id recorded in a schedule file, which may differ from the id of the actual content."""
     if content[:4] == b"PAR1":
         with _parquet_file(content) as file:
             metadata = file.metadata.metadata or {}
@@ -137,7 +137,7 @@ def stated_id(content: bytes) -> str:
 
 
 def _metadata(schedule: AnySchedule) -> dict[str, Any]:
-    """Return all that a schedule file contains except rows, including the network if its spec refers to a file."""
+    """Return everything that a schedule file contains except rows, including the network if its spec names a file."""
     topology, collective = schedule.topology, schedule.collective
     reference = {"spec": topology.spec, "id": topology.id}
     document = {

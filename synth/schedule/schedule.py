@@ -38,12 +38,12 @@ class Transfers:
     step:   step of a stepped schedule, or depth in a pipelined schedule's tree, from 0
     route:  index into the schedule's `Routes`, which determines the links, the source and the destination
     shard:  number of the shard (in most collectives, the rank that owns it)
-    lo, hi: interval of chunks; a chunk is 1 / chunks_per_shard of a shard or, in uneven collectives, a fixed unit of
-            which a shard has at most `chunks_per_shard`
+    lo, hi: interval of chunks; a chunk is 1 / chunks_per_shard of a shard. In uneven collectives, all chunks have the
+            same size, and a shard has at most `chunks_per_shard` of them.
     reduce: 1 if the destination adds the arriving chunks to its own, 0 if it stores them
 
-    Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
-    have equal bytes.
+    Every column has the smallest unsigned type that can hold its largest legal value, so that equal schedules have
+    equal bytes.
     """
 
     step: Column
@@ -125,14 +125,14 @@ class Routes:
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def hops_of(self, routes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return (number of links per route, link ids of all routes one after the other) for the given `routes`."""
+        """Return (number of links of each route in `routes`, link ids of all these routes one after the other)."""
         starts = self.offsets[routes]
         hops = self.offsets[routes + 1] - starts
         position = np.arange(hops.sum()) + np.repeat(starts - np.cumsum(hops) + hops, hops)
         return hops, self.link_ids[position]
 
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
-        """Return (object[routes]: latency of each route as a whole number of ticks, number of ticks per second)."""
+        """Return (latency of each route in whole ticks, as object[routes]; number of ticks per second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))
         table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
@@ -155,13 +155,13 @@ Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
 Parameter = str | int | bool | None
 MAX_TRANSFERS = 2**27
-"""Maximum number of rows to which a symmetric schedule is expanded."""
+"""Maximum number of rows of a schedule that is expanded from symmetric form."""
 
 
 AnySchedule: TypeAlias = "Schedule | SymmetricSchedule"
-"""A schedule, either in columns with the rows of all ranks, or symmetric with the rows of a few ranks.
+"""A schedule, either with the rows of all ranks (`Schedule`), or in symmetric form with the rows of a few ranks.
 
-`expand` returns the equivalent schedule in columns, with `transfer_count` rows. Raises InvalidInput above a limit.
+`expand` returns the equivalent `Schedule` with `transfer_count` rows. Raises InvalidInput above a limit.
 """
 
 
@@ -175,7 +175,7 @@ class Schedule:
     """A collective's schedule on a topology, stored as columns of transfers.
 
     Routes lead from rank to rank. If switches multicast or add (`is_in_network`), a route can also start or end at such
-    a switch, which forwards data in the same step in which it receives them.
+    a switch. A switch forwards data in the same step in which it receives them.
 
     kind:        "stepped": the transfers in a step send data that arrived before the step;
                  "pipelined": data stream along trees, and `steps` is the height of the trees
@@ -183,7 +183,7 @@ class Schedule:
                  ended, for example between the two halves of an allreduce; `steps` is the sum of the streams' heights
     steps:       number of steps, or height of the trees
     method, parameters: how the schedule was made; not part of `id`
-    certificate: the method's proof of a bound, as JSON values, checked by separate code
+    certificate: the method's proof of a bound, as JSON values; separate code checks it
     id:          hash of topology, collective, kind, chunks, routes and all rows
     The constructor checks nothing. Only `chorale.synth.verify.verify` turns a schedule into a `VerifiedSchedule`.
     """
@@ -222,7 +222,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule on `topology`, which must be the same network, possibly built from another spec."""
+        """Return this schedule with `topology`, which must be the same network, possibly built from another spec."""
         return replace(self, topology=topology)
 
     @property
@@ -362,7 +362,7 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
 
 
 def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
-    """Return the reversed routes: each route's links in reverse order, mapped by `original_link`. O(hops)."""
+    """Return the reversed routes: each link l is replaced by `original_link[l]`, in reverse order. O(hops)."""
     offsets = routes.offsets
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))
@@ -419,7 +419,7 @@ def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArra
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
     """Return `schedule` with every transfer split into `parts` equal transfers, which are sent one after the other.
 
-    Loads and steps do not change. A tree with one transfer per edge becomes a pipeline of `parts` pieces. Raises
+    Loads and steps do not change. In a tree with one transfer per edge, `parts` pieces now follow each other. Raises
     InvalidInput unless `parts` is between 1 and `MAX_PIPELINE_PARTS`. O(rows of the result).
     """
     if not 1 <= parts <= MAX_PIPELINE_PARTS:

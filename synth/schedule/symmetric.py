@@ -1,4 +1,4 @@
-"""Stores schedules of symmetric networks as the transfers of a few ranks, and symmetries that give all others."""
+"""Stores a schedule of a symmetric network as the transfers of a few ranks, and symmetries that yield all others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,9 +34,10 @@ from chorale.synth.topology.translations import TranslatedLinks, Translations, T
 class SymmetricTrees:
     """A pipelined allgather, stored as the trees of a few roots; translations map these trees to all other roots.
 
-    Translations are symmetries that commute. `base` has the trees of the first rank of each orbit under translations.
+    Translations are symmetries that commute. They divide the ranks into orbits; `base` has the trees of the first rank
+    of each orbit.
 
-    generators: indices of the symmetries of `topology` that generate the translations
+    generators: indices of the topology's symmetries that generate the translations
     base:       transfers of the shards that belong to `translations.first_ranks`, over `routes`
     trees_per_root: k, the total weight of a root's trees
     id:         hash of topology, generators, steps, chunks, routes and base rows
@@ -89,14 +90,14 @@ class SymmetricTrees:
         )  # fmt: skip
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
-        """Return the schedule with all roots' rows, ordered by translation. O(rows * log links)."""
+        """Return the schedule with the rows of all roots, ordered by translation. O(rows * log links)."""
         base, routes, group, moves = self.base, self.routes, self.translations, self.translated_links()
         elements = np.arange(len(group))
         if routes.is_direct(len(self.topology.links)):
             route = moves.images(base.route.astype(np.int64)[None, :], elements[:, None]).astype(np.int64)
         else:
             # The new table contains each image of a route once. First, each route is replaced by its image that starts
-            # at the first rank of an orbit. A translation of this image then identifies a row of the new table.
+            # at the first rank of an orbit. A row of the new table then belongs to such an image and a translation.
             lengths = np.diff(routes.offsets)
             start = group.element[routes.sources(self.topology.links)].astype(np.int64)
             hops = moves.images(routes.link_ids, np.repeat(group.negative(start), lengths))
@@ -126,8 +127,9 @@ class SymmetricGather:
     """A stepped allgather, stored as the rows that rank 0 receives; symmetries map these rows to all other ranks.
 
     base:        rows that rank 0 receives; `route` is the id of an incoming link of rank 0
-    transversal: one symmetry per rank r, `element(r)`, which maps rank 0 to r; it maps shards like ranks, and links by
-                 their ends and their position among parallel links
+    transversal: one symmetry `element(r)` per rank r, which maps rank 0 to r. It maps shard s to the shard of the rank
+                 to which it maps s, and a link to the link between the mapped ends, at the same position among parallel
+                 links.
     id:          hash of topology, steps, chunks, base rows and generators
     The constructor checks nothing; `chorale.synth.verify.symmetric` does.
     """
@@ -152,7 +154,7 @@ class SymmetricGather:
 
     @property
     def bounds(self) -> ColumnBounds:
-        """Upper limits of the columns' values, also valid for the expanded schedule."""
+        """Upper limits of the columns' values, which also hold for the expanded schedule."""
         return ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
 
     @property
@@ -184,7 +186,7 @@ class SymmetricGather:
         return loads
 
     def base_links(self) -> NDArray[np.int32]:
-        """Return int32[links]: the in-link of rank 0 that symmetries map to each link. O(links * log degree)."""
+        """For each link, return the in-link of rank 0 that is mapped to it, as int32[links]. O(links * log degree)."""
         links = self.topology.links
         degree = int(np.searchsorted(links.dst, 1))
         positions = _positions_at_target(links.parallel_index()[:degree], self.transversal.images(links.src[:degree]))
@@ -285,7 +287,7 @@ class SymmetricSchedule:
 
 
 def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
-    """Return (whether there is a scatter part, whether a gather part). Raises InvalidInput if neither exists."""
+    """Return (has a scatter part, has a gather part). Raises InvalidInput if the collective has no symmetric form."""
     parts = {
         CollectiveName.ALLGATHER: (False, True),
         CollectiveName.REDUCE_SCATTER: (True, False),
@@ -300,8 +302,9 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return int64[symmetries, in-links of rank 0]: the position of each link's image among the links into its target.
 
-    sources: the images' sources, one row per symmetry. In-links are sorted by source and then by position among
-    parallel links, which symmetries preserve.
+    sources: sources of the images, one row per symmetry
+
+    In-links are sorted by source, and parallel links by their position, which symmetries preserve.
     """
     order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)
     positions = np.empty_like(order)

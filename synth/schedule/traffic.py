@@ -1,8 +1,8 @@
 """Computes a collective's traffic: how much data is sent over each route in each step, regardless of the content.
 
-Simulators only need these sums. Some methods compute them without creating a schedule, which has one row per shard and
-transfer (at least N (N - 1)), so that 16,384 nodes take only seconds. The deficiencies (overheads compared with an
-ideal network) are also computed from the traffic.
+Simulators only need these sums. Some methods compute them without creating a schedule, which would have at least
+N (N - 1) rows, one per shard and transfer. 16,384 nodes then take only seconds. The deficiencies (overheads compared
+with an ideal network) are also computed from the traffic.
 
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
 """
@@ -32,7 +32,7 @@ class TrafficStep:
     route:  int32, ascending, without repetition
     amount: int64, positive
 
-    Identical steps can be the same object, which saves memory and allows results to be cached per object.
+    Identical steps may be the same object, which saves memory and allows callers to cache results per object.
     """
 
     route: NDArray[np.int32]
@@ -46,7 +46,7 @@ class Traffic:
     kind:        "stepped": in step t, a rank sends data that it had before t; "pipelined": data stream along trees, and
                  there is one step per depth
     steps:       one entry per step (or per level of the trees); an entry may be empty
-    denominator: an amount a stands for a / denominator of the vector M
+    denominator: an amount a means the fraction a / denominator of the vector
     barriers:    steps at which a new stream begins (see `Schedule.barriers`)
     routes:      paths of links to which `TrafficStep.route` refers; they lead from the sender to the receiver
     """
@@ -60,7 +60,7 @@ class Traffic:
     barriers: tuple[int, ...] = ()
 
     def streams(self) -> Iterator[Traffic]:
-        """Yield pipelined traffic stream by stream, in execution order. Stepped traffic is yielded unchanged."""
+        """Yield the traffic of each stream in execution order. Stepped traffic is yielded unchanged."""
         for first, last in pairwise((0, *self.barriers, len(self.steps))):
             yield replace(self, steps=self.steps[first:last], barriers=())
 
@@ -76,7 +76,7 @@ class Traffic:
         return self.routes.destinations(self.topology.links)[step.route]
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:
-        """Return int64[links]: data on each link in `step`, as multiples of vector / `denominator`. O(links + hops)."""
+        """Return int64[links]: amount of data on each link in `step`, in vectors / `denominator`. O(links + hops)."""
         hops, link_ids = self.routes.hops_of(step.route)
         amounts = np.zeros(len(self.topology.links), dtype=np.int64)
         np.add.at(amounts, link_ids, np.repeat(step.amount, hops))
@@ -84,7 +84,7 @@ class Traffic:
 
 
 def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> TrafficStep:
-    """Return a step with one message per route, the sum of all messages over that route. O(messages log messages)."""
+    """Return a step in which all messages over the same route are added up to one. O(messages log messages)."""
     order = np.argsort(route, kind="stable")
     ordered = np.asarray(route)[order].astype(np.int32)
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -95,8 +95,8 @@ def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> Traf
 def traffic_of(schedule: AnySchedule) -> Traffic:
     """Return how much data `schedule` sends over each route in each step.
 
-    Adds up the rows per step and route: O(rows log rows). A stepped schedule in symmetric form need not be expanded:
-    O(steps * links).
+    Takes O(rows log rows), to add up the rows of each step and route. A stepped schedule in symmetric form is not
+    expanded; it takes O(steps * links).
     """
     steps: list[TrafficStep] = []
     if isinstance(schedule, SymmetricSchedule) and schedule.kind == "stepped":
@@ -131,7 +131,7 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Deficiencies:
-    """Factors for latency, bandwidth and congestion by which a collective takes longer than on an ideal network.
+    """The factors due to latency, bandwidth and congestion by which a collective takes longer than on an ideal network.
 
     The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
@@ -198,7 +198,7 @@ Indices = NDArray[np.int64]
 class DataPath:
     """A path or tree along which some or all of a rank's data move.
 
-    share:   fraction of the rank's data that take this path; 1 if chunks are not distinguished
+    share:   fraction of the rank's data that take this path; 1 if a path combines the transfers of all chunks
     reduces: whether transfers on this path add to sums; otherwise they copy
     step, route: step (or depth in a tree) and route of each edge, ordered by step
     """
@@ -210,7 +210,7 @@ class DataPath:
 
 
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
-    """Return the paths along which the data of `rank` move (or the root's vector, if the collective has a root).
+    """Return the paths along which the data of `rank` move or, if the collective has a root, the root's vector.
 
     The result lists paths that add to sums, then paths that copy. A pipelined schedule has one path per tree, sorted by
     share. Trees that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`

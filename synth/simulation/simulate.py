@@ -26,7 +26,7 @@ from chorale.synth.schedule.traffic import Traffic, TrafficStep
 from chorale.synth.topology.topology import Topology
 
 LINK_LATENCY_US, HOP_US = "0.1", "0.3"
-"""Default latencies in microseconds of a link and of forwarding, if the topology has none (Swing paper, section 5)."""
+"""Default latencies of a link and of forwarding in µs, for topologies without latencies (Swing paper, section 5)."""
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 Indices = NDArray[np.integer[Any]]
 MAX_EVENTS = 2**25
@@ -46,10 +46,10 @@ MAX_CHUNKS = 2**16
 class NetworkModel:
     """Latencies and link rates, from which the time of a message on any topology is computed exactly.
 
-    A message of s bytes over h links, alone on the network, arrives after alpha + s / (bandwidth of the slowest link)
-    + h * (link_latency + hop) + the topology's latencies.
+    If no other message is on the network, a message of s bytes over h links arrives after alpha + s / (bandwidth of the
+    slowest link) + h * (link_latency + hop) + the topology's latencies.
 
-    alpha_s:        seconds between the moment when a message can start and the departure of its first byte
+    alpha_s:        seconds from the moment when a message may start until its first byte leaves
     link_latency_s: propagation delay of a link in seconds, in addition to the topology's latencies
     hop_s:          seconds that the node at the end of a link takes to forward a packet
     link_gbps:      rate in Gbit/s of a link with bandwidth 1; required if the topology's unit is "link", else ignored
@@ -106,14 +106,14 @@ class NetworkModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageGraph:
-    """Messages over routes, and their dependencies: a message starts when a gate opens, which waits for other events.
+    """Messages over routes, and their dependencies. A message starts after one event, such as the opening of a gate.
 
     amount:  size of each message, in a unit that the caller converts to bytes
     route:   index of each message's route
     gates:   number of gates; a gate opens once all events that it depends on have happened
-    cause, effect: dependencies: effect[i] happens after cause[i]. A cause is the number of an event: g if gate g opens,
-                   gates + m if message m has left its sender, gates + messages + m if it has arrived. An effect is g
-                   for opening gate g, or gates + m for starting message m, which must have exactly one cause.
+    cause, effect: dependencies: effect[i] happens after cause[i]. A cause is an event: g if gate g opens, gates + m if
+                   message m has left its sender, and gates + messages + m if message m has arrived. An effect is g for
+                   opening gate g, or gates + m for starting message m. Each message must have exactly one cause.
     delay_s: additional seconds between each message's departure and arrival; None for no delay
     """
 
@@ -190,7 +190,7 @@ class _Messages(NamedTuple):
 
     @staticmethod
     def of(traffic: Traffic, chunks: int) -> _Messages:
-        """Return the messages in `traffic`. Raises InvalidInput if `chunks` messages for each exceed `MAX_EVENTS`."""
+        """Return the messages in `traffic`. Raises InvalidInput if cutting each into `chunks` exceeds `MAX_EVENTS`."""
         actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
         count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
         events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))
@@ -233,12 +233,12 @@ def simulate_flows(
 ) -> FlowTimes:
     """Return the times of all events in `graph`.
 
-    A message's first byte leaves alpha after the message starts. The message's rate at any moment follows from max-min
-    fair sharing of all links on its route. A message arrives one route latency after its last byte has left. Nothing
-    else takes time. Times are floating point with a relative error of about 1e-12; the same graph always gives
-    identical results. `progress` is called with (messages arrived, all messages) after every 10,000 points
-    in time at which rates change. Raises InvalidInput if routes have more than `max_route_links` links in total.
-    O(points in time * links of the routes whose rates change).
+    A message's first byte leaves when the time alpha has passed since the message started. At any moment, max-min fair
+    sharing of links determines the rate of each message. A message arrives when the latency of its route has passed
+    since its last byte left. Nothing else takes time. Times are floating point with a relative error of about 1e-12;
+    the same graph always gives identical results. `progress` is called with (messages arrived, all messages) after
+    every 10,000 points in time at which rates change. Raises InvalidInput if routes have more than `max_route_links`
+    links in total. O(points in time * links of the routes whose rates change).
     """
     routes, links = graph.routes, topology.links
     first = routes.offsets[graph.route]
@@ -276,7 +276,7 @@ def simulate_flows(
 
 
 class LinkLoad(NamedTuple):
-    """Largest link load in a step on the routes with a given number of hops and a given latency.
+    """The largest link load in a step, over all routes with the same number of hops and the same latency.
 
     time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
     hops:          number of links of these routes
@@ -295,7 +295,8 @@ LinkLoads = frozenset[LinkLoad]
 class Congestion:
     """Link loads of a traffic pattern's steps, from which the time for any latencies, link rates and size is computed.
 
-    steps:  number of steps with each set of loads. A set omits loads that are not larger in any field than another.
+    steps:  maps each set of loads to the number of steps that have it. A set omits a load if another load is at least
+            as large in every field.
     stream: time per byte of all steps together if the traffic is pipelined; None if steps run one after another
     """
 
@@ -316,9 +317,9 @@ class Congestion:
     def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
         """Return the predicted time in seconds for a vector of `size_bytes`.
 
-        Stepped traffic: a step takes alpha + max over messages of (load / bandwidth + latency), with the busiest link's
-        load and the latency of each message's complete route. This is exact if all messages of a step start together
-        and have equally loaded links.
+        Stepped traffic: a step takes alpha + the maximum of (load / bandwidth + latency) over its messages, where the
+        load is that of the busiest link on the message's route, and the latency that of the complete route. This is
+        exact if all messages of a step start together and have equally loaded links.
         Pipelined traffic: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P
         is `pipeline_chunks`, or the number that gives the shortest time.
         """
@@ -335,7 +336,7 @@ class Congestion:
             return seconds_of_steps(scale)
         transfer_s = self.stream * scale
         first_byte_s = seconds_of_steps(Fraction(0))
-        # Time in addition to `first_byte_s`: time to fill h - 1 levels, and alpha for every further chunk.
+        # Two times are added to `first_byte_s`: the time to fill h - 1 levels, and alpha for every further chunk.
         filling_s = max(0, sum(self.steps.values()) - 1) * transfer_s
         if pipeline_chunks is None and model.alpha_s == 0:
             return first_byte_s + transfer_s
@@ -347,8 +348,8 @@ class Congestion:
 def congestion_of(traffic: Traffic) -> Congestion:
     """Return the exact costs of the traffic's steps. O(links on the routes of all distinct steps).
 
-    If switches add or multicast, a path from rank to rank consists of several routes. The longest route to each level
-    of switches is counted, so latencies may be overestimated if paths differ.
+    If switches add or multicast, a path from rank to rank consists of several routes. Its latency is computed from the
+    longest route to each level of switches, and so may be overestimated if paths differ.
     """
     links, routes = traffic.topology.links, traffic.routes
     if len(routes):
@@ -379,8 +380,8 @@ def _loads(
 ) -> LinkLoads:
     """Return the link loads of a step, without loads that can never determine its time.
 
-    of_route:  for each route, its index into `distances`
-    distances: (hops, latency in seconds), one entry per kind of route
+    of_route:  index into `distances` of each route
+    distances: the different (number of hops, latency in seconds) of routes
     """
     links, routes = traffic.topology.links, traffic.routes
     worst = np.zeros((len(links.bandwidths), len(distances)), dtype=np.int64)
@@ -423,7 +424,7 @@ def simulate(
     pipeline_chunks: int | None = None,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Return the predicted time in seconds for vectors of each size. The result is deterministic.
+    """Return the predicted time in seconds for each vector size in `sizes_bytes`. The result is deterministic.
 
     fidelity: "step": the congestion model, which is exact and has barriers between steps; "flow": the flow-level
               simulation, in which ranks only wait for data that they receive, and messages share links fairly
