@@ -1,4 +1,4 @@
-"""Find this machine's fabric; compare the rates of its library and of the best schedule with the proven limit."""
+"""Find the fabric, and compare the rates of the library and of the best schedule with the proven limit."""
 
 import math
 import os
@@ -38,7 +38,7 @@ from chorale.tuner.reports.synthesis import program_facts
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 EMULATED = "hypercube:3"
-"""Eight ranks with three links each: small enough for two cores, with enough links that one ring is not optimal."""
+"""Spec of the emulated network. It runs on two cores, and each rank has enough links that a ring is not optimal."""
 
 WRITTEN = "machine.json"
 _PATIENCE_S = 20.0
@@ -50,10 +50,10 @@ _BY_BANDWIDTH = Options()
 class DiscoveredFabric:
     """The network that `chorale auto` examines, and how it was found.
 
-    source: where the network comes from
+    source: where the network comes from, in words
     has_accelerators: whether its ranks are GPUs
     is_emulated: whether its ranks are processes on this machine, connected by links with limited rates
-    skipped: sources that were tried without success, and the reasons
+    skipped: sources that were tried without success, each with the reason
     writer: command that writes the network to `WRITTEN`; None if a spec describes the network
     """
 
@@ -68,7 +68,7 @@ class DiscoveredFabric:
 def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
     """Return the fabric that `spec` or the file `dump` describes; if both are None, discover this node or cluster.
 
-    `model` names the GPUs if the file contains only the matrix of their connections.
+    model: model of the GPUs, if the file contains only the matrix of their connections
 
     Raises InvalidInput if the spec or the dump is not valid.
     """
@@ -118,9 +118,9 @@ PROGRAM_SIZES = (2**20, 2**24, 2**28)
 CANDIDATES: tuple[tuple[str, int | None], ...] = (
     ("forest", 1), ("forest", 2), ("ring", None), ("rabenseifner", None), ("swing", None),
 )  # fmt: skip
-"""Methods and trees per root to try besides the choice of `auto`: fewer trees need fewer thread blocks and steps."""
+"""(method, trees per root) to try besides the choice of `auto`. Fewer trees need fewer thread blocks and steps."""
 MAX_RANKS = 64
-"""With more ranks, lowering and simulating a program takes minutes."""
+"""Maximum number of ranks for programs. With more, lowering and simulating a program would take minutes."""
 
 
 def runnable_programs(
@@ -128,9 +128,10 @@ def runnable_programs(
 ) -> list[dict[str, Any]]:
     """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
 
-    Schedules are lowered within the target's limits, checked, and timed with the flow model. A program's document has
-    the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s by size. Programs that
-    exceed a limit come last, with the reason. After `deadline_s` (monotonic clock), no further program is tried.
+    Schedules are lowered within the target's limits, checked, and timed with the flow model. The document of a program
+    has the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s for each size.
+    Programs that exceed a limit come last, with the reason. After `deadline_s` (monotonic clock), no further program is
+    tried.
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:
@@ -169,8 +170,8 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield rows with the fastest program and its fraction of the bound at the smallest and largest size, then a row
-    for each refused program.
+    """Yield (title, text) rows: at the smallest and at the largest size, the fastest program and its fraction of the
+    bound; then, if programs were refused, one row with the first reason.
     """
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
@@ -190,13 +191,13 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """The measured times of several schedules and, if the link rate is known, the shortest time that links allow."""
+    """The measured times of several schedules and, if the link rates are known, the shortest time that they allow."""
 
     measurement: Measurement
     limit: LinkLimit | None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each size: each schedule's time in µs, the fastest schedule, and the links' limit."""
+        """Return a row for each size: each schedule's time (µs), the fastest schedule, and the limit of the links."""
         rows = []
         names = list(self.measurement.results)
         for index, first in enumerate(self.measurement.results[names[0]]):
@@ -217,7 +218,7 @@ def contest(
     repeats: int = 5,
     timeout_s: float = 60.0,
 ) -> MeasuredContest:
-    """Measure all `schedules` (for one network and collective) alternately on `runner`.
+    """Measure all `schedules`, which are for one network and collective, alternately on `runner`.
 
     Raises CheckFailed, with the reason, if nothing was measured, and the runner's own error if it is not available.
     """
@@ -234,9 +235,9 @@ def roofline(
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
     """Return the JSON document of `chorale auto` and the best schedule; measure for about `budget_s` if possible.
 
-    options: link rate, and the size at which the best schedule has the shortest predicted time; without a size, the
-      best schedule is the one with the shortest time per byte
-    Accelerators can only be measured with their own libraries' runtimes, so published rates are used for them.
+    options: link rate, and size. The best schedule has the shortest predicted time at this size or, without a size, the
+             shortest time per byte
+    GPUs can only be measured with the runtimes of their own libraries, so published rates are used for them.
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
@@ -253,7 +254,7 @@ def roofline(
     acting = in_network_bound(topology, ALLREDUCE)
     in_network = None if acting is None else bounds.bound_facts(topology, bounds.checked(topology, ALLREDUCE, acting))
     baselines = []
-    for each in models.fastest_of_each(algorithms):  # compare it with the bound that applies: NVLS adds in switches
+    for each in models.fastest_of_each(algorithms):  # compare each with the bound that applies: NVLS adds in switches
         acts = acting is not None and each.name in models.IN_SWITCH
         algbw = each.bytes_per_s / float(models.unit_bytes_per_s(topology))
         of_bound = algbw * float(acting.value if acting is not None and acts else bound.value)
@@ -388,7 +389,7 @@ def synthesized_allreduce(topology: Topology, method: str, options: Options = _B
 def _measured(
     fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], deadline_s: float, home: Path
 ) -> tuple[list[MeasuredContest], str | None]:
-    """Measure sizes in ascending order until `deadline_s`; return results and, if sizes are missing, the reason."""
+    """Measure sizes in ascending order until `deadline_s`. Return the results and, if sizes are missing, the reason."""
     if fabric.has_accelerators:
         return [], "these are published rates; `chorale doctor` shows what the msccl runner needs to measure here"
     if not fabric.is_emulated:

@@ -1,1 +1,1 @@
-"""Reads campaign files, and creates the runner and the workers that they request."""
+"""Reads campaign files, and creates the runner and the workers that a campaign needs."""

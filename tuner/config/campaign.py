@@ -29,9 +29,9 @@ from chorale.tuner.config.values import (
 from chorale.tuner.files.home import CAMPAIGN_NAME
 
 BASELINE_OF_LIBRARY = "library"
-"""Name of the baseline that stands for the library's own algorithms on the network."""
+"""Name of the baseline that stands for the communication library's own algorithms, such as NCCL's."""
 MOST_LAUNCHES = 1000
-"""Largest number of launches in a final comparison that a campaign can allow."""
+"""Maximum value of `final.launches`, the number of launches in a final comparison."""
 
 
 class SearchSection(campaign_values.Strict):
@@ -86,7 +86,7 @@ class SearchSection(campaign_values.Strict):
     @model_validator(mode="before")
     @classmethod
     def _has_candidates(cls, section: Any) -> Any:
-        """Use `auto`, the methods predicted to be the fastest, if neither methods nor programs are given."""
+        """If neither methods nor programs are given, use `auto`: the methods that are predicted to be the fastest."""
         if not isinstance(section, dict) or "methods" in section or section.get("programs"):
             return section
         return {"methods": [AUTO], **section}
@@ -98,7 +98,7 @@ class SearchSection(campaign_values.Strict):
         return self
 
     def dimensions(self) -> dict[str, tuple[campaign_values.Value, ...]]:
-        """Return the values to try for each parameter: name of a field of `Candidate` -> values."""
+        """Return the search space: name of a parameter (a field of `Candidate`) -> values to try."""
         chosen: dict[str, list[campaign_values.Value]] = {
             "method": [*self.methods, *(read_program_file(path).name for path in self.programs)]
         }
@@ -142,7 +142,7 @@ class TrackingSection(campaign_values.Strict):
     """MLflow experiment; default: the campaign's name."""
 
     def address(self, default: str) -> str:
-        """Return the complete address of MLflow's store; `default` if the campaign does not set it."""
+        """Return the complete address of MLflow's store, or `default` if the campaign does not set one."""
         return default if self.mlflow_uri is None else self.mlflow_uri.reveal()
 
 
@@ -234,18 +234,18 @@ class Campaign(campaign_values.Strict):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Return the baselines' names in records; files' names contain a hash. Raises InvalidInput without a file."""
+        """Return the baselines' names in records; those of files contain a hash. Raises InvalidInput for a missing file."""
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
     def size_weights(self) -> dict[int, float]:
-        """Return size in bytes -> weight; empty if all sizes have the same weight."""
+        """Return a mapping: size in bytes -> weight. It is empty if all sizes have the same weight."""
         return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
 
     @model_validator(mode="before")
     @classmethod
     def _has_a_name(cls, document: Any) -> Any:
-        """Name a campaign without a name after what it tunes, so that each network gets a separate campaign."""
+        """If the campaign has no name, name it after what it tunes, so that each network gets a separate campaign."""
         if not isinstance(document, dict) or "name" in document or "topology" not in document:
             return document
         collective = campaign_values.collective_text(document.get("collective", "allreduce"))
@@ -263,7 +263,7 @@ class Campaign(campaign_values.Strict):
 
 
 def without_former_keys(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored campaign without the keys that this version no longer has."""
+    """Return a stored campaign without the keys that only earlier versions had."""
     known = {field.alias or name for name, field in Campaign.model_fields.items()}
     return {key: value for key, value in document.items() if key in known}
 
@@ -291,5 +291,5 @@ def make_workers(
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:
-    """Return a picklable function that creates the runner; `home` is the folder for machine measurements."""
+    """Return a picklable function that creates the runner. home: data folder, for measurements of the machine"""
     return partial(section.config.for_network(topology).create, home, section.measurers)

@@ -1,4 +1,4 @@
-"""Create campaigns from YAML files, with `key=value` overrides, or from records of jobs."""
+"""Create campaigns from YAML files with `key=value` overrides, or from records of a job's collective calls."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from chorale.tuner.config.values import DEFAULT_KIND, SECTIONS, is_program_file_
 from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20
-"""Maximum file size in bytes. Parsing YAML takes a hundred times the file size in memory, and a second per MiB."""
+"""Maximum file size in bytes. Parsing YAML takes a second per MiB, and memory of a hundred times the file size."""
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 _MORE_FAULTS = 4
 TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
 """Collectives that campaigns can tune."""
 MAX_SIZES = 8
-"""Maximum number of sizes to measure for a recorded job; each size represents the sizes around it."""
+"""Maximum number of sizes to tune for a recorded job. Each of them represents the recorded sizes near it."""
 _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 
@@ -164,9 +164,9 @@ def _alternatives(names: Sequence[str], word: str = "or") -> str:
 class RecordedJob:
     """The time that a recorded job spent in collectives: in calls that campaigns can tune, and in all other calls.
 
-    seconds: collective -> size in bytes -> time, for calls that campaigns cover
-    left:    reason -> time, for calls that no campaign covers
-    timed:   False if the record has no durations, like traces of some tools; then all times are gigabytes instead
+    seconds: collective -> size in bytes -> time in seconds, for calls that campaigns can tune
+    left:    reason why calls cannot be tuned -> their time in seconds
+    timed:   False if the record has no durations, as in traces of some tools; then gigabytes replace all times
     """
 
     ranks: int
@@ -176,7 +176,7 @@ class RecordedJob:
 
     @staticmethod
     def of(record: Record) -> RecordedJob:
-        """Return the times of the calls in `record`. Calls that differ only in element type are added up."""
+        """Sum up the times of the calls in `record` by collective and size, for all element types together."""
         seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         left: dict[str, float] = defaultdict(float)
         timed = record.seconds > 0
@@ -198,7 +198,7 @@ class RecordedJob:
 
     @property
     def covered(self) -> float:
-        """Return the covered time as a fraction of the recorded time; 0 if no times were recorded."""
+        """Return the tunable calls' share of the recorded time, as a fraction; 0 if no times were recorded."""
         total = self.covered_s + sum(self.left.values())
         return self.covered_s / total if total else 0.0
 
@@ -206,13 +206,13 @@ class RecordedJob:
 def recorded_campaigns(
     job: RecordedJob, name: str, document: Mapping[str, Any], overrides: Sequence[str]
 ) -> list[Campaign]:
-    """Return a campaign for each collective of `job`, in order of decreasing time.
+    """Return a campaign for each tunable collective of `job`. The collective that took the most time comes first.
 
-    name:      the record's name; campaigns are named after it and their collective
+    name:      name of the record; each campaign is named NAME-COLLECTIVE
     document:  keys that the campaigns share; search and baselines have defaults
-    overrides: values of keys, as on the command line, which take precedence
+    overrides: `key=value` texts, as on the command line, which take precedence
 
-    Raises InvalidInput if campaigns cover no call in the record, and for unknown keys or wrong values.
+    Raises InvalidInput if no call in the record can be tuned, and for unknown keys or wrong values.
     """
     if not job.seconds:
         rule = "the record has no collective of all ranks that can be tuned: {}"

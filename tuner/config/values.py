@@ -45,7 +45,7 @@ from chorale.synth.redaction import is_hidden, redacted
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 
 REVEALED = {"reveal": True}
-"""`model_dump` context that shows passwords, for documents passed to a process of the same user and never stored."""
+"""Context for `model_dump` that reveals passwords, for documents that only go to other processes of the user."""
 Model = TypeVar("Model", bound=BaseModel)
 MAX_VALUES = 1000
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
@@ -101,9 +101,9 @@ def is_loopback(host: str) -> bool:
 
 
 def with_password(address: str, variable: str) -> str:
-    """Return `address` or, if it was stored without its password, the complete address from the environment variable.
+    """Return `address`. If it was stored without its password, return the complete address from the environment.
 
-    Raises Unavailable if the variable does not contain this address.
+    Raises Unavailable if the environment variable `variable` does not contain this address.
     """
     if not is_hidden(address):
         return address
@@ -144,13 +144,13 @@ Value = str | int | None
 
 
 class Strict(BaseModel):
-    """Base of models of what users write: unknown keys and infinities are errors, and values cannot be changed."""
+    """Base class of pydantic models for user input. Unknown keys and infinities are errors; instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
-    """Validate `document` as a `model`. Raises InvalidInput with the message `rule` and the first wrong key.
+    """Return `document` as a `model`. Raises InvalidInput with the message `rule` and the first wrong key.
 
     prefix: text before the key in the error, such as the name of a file
     """
@@ -196,21 +196,21 @@ class Range(Strict):
 
 
 def _spread(choice: Any) -> Any:
-    """Replace a range by the list of its values. Anything else is returned unchanged and later validated as a list."""
+    """If `choice` is a range, return the list of its values. Return anything else unchanged, to be validated later."""
     if isinstance(choice, Range | dict):
         return list((choice if isinstance(choice, Range) else Range.model_validate(choice)).values())
     return choice
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts; the order and null entries are kept."""
+    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts. Keeps the order and null entries."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
 
 
 def _spread_sizes(sizes: Any) -> Any:
-    """Replace strings by byte counts, sorted and without duplicates."""
+    """Replace strings such as `64KiB` by byte counts; return all byte counts sorted and without duplicates."""
     spread = _spread_buffers(sizes)
     return sorted(set(spread)) if isinstance(spread, list) and all(isinstance(size, int) for size in spread) else spread
 
@@ -240,7 +240,7 @@ Buffers = Annotated[
 
 
 PREFIX = "program:"
-"""Prefix that marks programs from files among methods, and among the baselines in records."""
+"""Prefix of the names of program files, to distinguish them from methods and, in records, from other baselines."""
 
 SUFFIXES = (".xml", ".json")
 _DIGITS = 8
@@ -250,7 +250,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """A program file. Its `name` in records contains the first digits of `digest`, so a changed file has a new name."""
+    """A program file. `name`: name in records; it contains digits of `digest`, so a changed file gets another name."""
 
     path: str
     name: str
@@ -284,7 +284,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def kind_of_tables(tables: Collection[str]) -> str | None:
-    """Return the tool that created `tables`, MLflow or Optuna; None if the tables belong to neither."""
+    """Return the name of the tool that created these database tables: MLflow or Optuna; None if it was neither."""
     if set(tables) >= _OPTUNA:
         return "Optuna"
     return "MLflow" if set(tables) >= _MLFLOW else None
@@ -299,9 +299,9 @@ def tables_in(file: Path) -> frozenset[str]:
 
 
 def tables_at(uri: str) -> frozenset[str]:
-    """Return the table names in the database at `uri`, without waiting long for a server.
+    """Return the names of the tables in the database at `uri`. Waits at most a few seconds for most servers.
 
-    Raises errors from SQLAlchemy and database drivers.
+    Raises the errors of SQLAlchemy and of the database driver.
     """
     import sqlalchemy  # noqa: PLC0415 - takes half a second to import
 

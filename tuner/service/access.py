@@ -43,7 +43,7 @@ Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, desc
 
 
 class TooManyRequests(ChoraleError):
-    """Raised if the caller has used up the current quota."""
+    """Raised if the caller has reached the limit on requests, jobs, campaigns or event streams."""
 
 
 class NotFound(ChoraleError):
@@ -55,7 +55,7 @@ class NotAllowed(ChoraleError):
 
 
 class NotPermitted(ChoraleError):
-    """Raised if the role of a known token is not sufficient."""
+    """Raised if the token is valid, but its role does not permit the request."""
 
 
 _STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
@@ -74,12 +74,12 @@ def status_of(error: ChoraleError) -> int:
 
 
 class CallerRole(IntEnum):
-    """A token's role; each role includes the permissions of the previous ones."""
+    """A token's role. Each role also has the permissions of all roles listed before it."""
 
-    READER = 1  # results whose keys are known, and the registry
-    PLANNER = 2  # synthesis, bounds, prices, programs, and campaigns with runners that start no processes
-    OPERATOR = 3  # campaigns with runners that an administrator has defined as profiles
-    ADMINISTRATOR = 4  # all users' jobs and campaigns
+    READER = 1  # may see results whose keys it knows, and the registry
+    PLANNER = 2  # may request synthesis, bounds, prices, programs, and campaigns on runners that start no processes
+    OPERATOR = 3  # may also run campaigns on runners that an administrator has defined as profiles
+    ADMINISTRATOR = 4  # may also see and stop all users' jobs and campaigns
 
     @property
     def text(self) -> str:
@@ -89,7 +89,7 @@ class CallerRole(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a token, with role and limits. Quota and expiry are None if there is no such limit."""
+    """The owner of a token, with role and limits. `requests_per_minute` and `expires_unix_s` are None for no limit."""
 
     name: str
     max_jobs: int
@@ -99,7 +99,7 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Return whether the role sees and controls other users' jobs and campaigns."""
+        """Return whether the caller sees and controls the jobs and campaigns of all users."""
         return self.role is CallerRole.ADMINISTRATOR
 
     def require(self, role: CallerRole, what: str) -> None:
@@ -110,7 +110,7 @@ class Caller:
 
 
 class ClientLimit:
-    """Limits how often each client may do something per minute of the clock `unix_s`. Thread-safe."""
+    """Limits the number of events of each client per minute (of the clock `unix_s`). Thread-safe."""
 
     def __init__(self, unix_s: Callable[[], float], most: int) -> None:
         self._unix_s = unix_s
@@ -123,7 +123,7 @@ class ClientLimit:
 
 
 def network_of_client(client: str) -> str:
-    """Return the network that counts as one client in rate limits: an IPv4 address, or an IPv6 address's network."""
+    """Return what rate limits count as one client: an IPv4 address itself, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -136,7 +136,7 @@ def network_of_client(client: str) -> str:
 class Access:
     """Identifies callers by the SHA-256 of their tokens.
 
-    callers:    returns the current callers: token digest -> caller
+    callers:    function that returns the current callers: SHA-256 of the token -> caller
     local_only: whether the service is reachable only from this machine; then requests must name this machine as host
     """
 
@@ -156,8 +156,8 @@ class Access:
         """Return the caller who sent the header `Authorization: Bearer TOKEN`, and count the request for the quota.
 
         Raises NotAllowed if the token is missing, unknown or expired. Raises TooManyRequests if the quota of requests
-        is exceeded, or if the token is wrong and `client` has already sent too many wrong tokens. Valid tokens are
-        always accepted, because tokens cannot be guessed and many people may share an address.
+        is exceeded, or if the token is wrong and `client` has already sent too many wrong tokens. These do not block
+        valid tokens from the same client, because tokens cannot be guessed and many people may share an address.
         """
         scheme, _, token = (authorization or "").partition(" ")
         digest = digest_of(token.strip()) if scheme.lower() == "bearer" else ""
@@ -180,7 +180,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return a token's SHA-256, which is stored instead. Random 256-bit tokens need no salt or slow hash."""
+    """Return a token's SHA-256, which is stored instead of it. Random 256-bit tokens need no salt or slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -227,7 +227,7 @@ class _File(Strict):
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:
-    """Return the entries in the file at `path`. Raises InvalidInput if it is invalid or writable by other users."""
+    """Return the entries in the token file `path`. Raises InvalidInput if it is invalid or writable by other users."""
     rule, way_out = (
         "a token file must be a list of entries with name, sha256 and role",
         "repair it, or `chorale token create`",
@@ -236,7 +236,7 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Validate a YAML file that grants permissions, as `model`. Raises InvalidInput if other users can write to it."""
+    """Return a YAML file that grants permissions as a `model`. Raises InvalidInput if other users can write to it."""
     try:
         reason = why_foreign(path)
     except OSError as error:
@@ -251,7 +251,7 @@ def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Mod
 
 
 def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
-    """Write the file at `path`, accessible only to its owner. If writing fails, the old file is unchanged."""
+    """Write `entries` to a token file that only its owner can access. If writing fails, the old file is unchanged."""
     text = yaml.safe_dump(
         {"tokens": [entry.model_dump(mode="json", exclude_none=True) for entry in entries]}, sort_keys=False
     )
@@ -263,7 +263,7 @@ def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
 
 
 def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEntry]]) -> None:
-    """Apply `change` to the entries in the file at `path`, which may be missing.
+    """Apply `change` to the entries in the token file `path`. A missing file counts as empty.
 
     Concurrent changes wait for each other. A missing folder is created, accessible only to its owner.
     """
@@ -291,14 +291,14 @@ def token_file(home: Home) -> Path:
 
 
 def local_token(home: Home) -> str:
-    """Return the local token, created at the first start. Whoever can read it is an administrator on loopback."""
+    """Return the local token; create it if missing. Users who can read it are administrators on loopback."""
     return home.secret(home.service / "local-token", lambda: make_token()[0])
 
 
 class TokenCallers:
-    """Provides the callers in a token file, which is read again when it changes, and the owner of the local token.
+    """Returns the callers in a token file, which is read again when it changes, and the owner of the local token.
 
-    If the file becomes unreadable, all calls raise Unavailable, so nobody listed in it has access.
+    While the file is invalid, each call raises Unavailable, so that nobody listed in it has access.
     """
 
     def __init__(self, path: Path | None, local: str | None) -> None:
@@ -344,7 +344,7 @@ def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], fl
 
 
 def redacted(text: str) -> str:
-    """Return `text` with addresses and absolute paths removed."""
+    """Return `text` with placeholders instead of URLs and absolute paths."""
     return _PATH.sub("(path)", _ADDRESS.sub(r"\1://(address)", text))
 
 
@@ -377,7 +377,7 @@ class ServerSettings(Strict):
 def load_settings(path: str | None, home: Home) -> ServerSettings:
     """Return the settings in the file at `path`, by default in the settings file of `home`, which may be missing.
 
-    Raises InvalidInput if the file is invalid, or if other users may write it, because it defines what is executed.
+    Raises InvalidInput if the file is invalid, or if other users may write to it: it defines what the service executes.
     """
     file = (home.service / "settings.yaml") if path is None else Path(path)
     if path is None and not file.exists():

@@ -30,13 +30,13 @@ from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
 HIDDEN = "(set by the service)"
 STORES = ("tracking.mlflow_uri", "storage")
 MAX_POINTS = 10**5
-"""Maximum number of combinations in a search space. All combinations are listed before any other limit applies."""
+"""Maximum number of points in a search space. A launch lists all points before any other limit applies."""
 STORED = "stored"
 """State of a campaign that has no launch in the cluster."""
 
 
 def takes_text(annotation: Any) -> bool:
-    """Return whether values of this type can contain arbitrary text: strings, paths, mappings and Any, not literals."""
+    """Return whether values of this type can contain arbitrary text, as strings, paths and mappings can."""
     if get_origin(annotation) is Literal:
         return False
     if annotation in (str, bytes, Any, object, dict):
@@ -47,7 +47,7 @@ def takes_text(annotation: Any) -> bool:
 
 
 def exposure(field: FieldInfo) -> Exposure | None:
-    """Return the field's `Exposure` mark, which says whether requests may set it. Returns None if it has no mark."""
+    """Return the field's `Exposure` mark, which says whether requests may set the field, or None if it has no mark."""
 
     def marks(parts: Iterable[Any]) -> Iterator[Exposure]:
         for part in parts:
@@ -61,14 +61,14 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field: its mark forbids it, or it has no mark and accepts any text."""
+    """Return whether requests may not set the field: its mark forbids it, or it has no mark but accepts any text."""
     if (mark := exposure(field)) is not None:
         return not mark.from_requests
     return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
 
 
 def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) for each key set in `section` or its subsections that only the server may set."""
+    """Yield (key, value) for each key that only the server may set and that has a value other than the default."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         key = f"{path}{field.alias or name}"
@@ -81,7 +81,7 @@ def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any
 def requested_campaign(
     document: Mapping[str, Any], settings: ServerSettings, caller: Caller, minutes: float
 ) -> tuple[Campaign, str | None]:
-    """Return a request's campaign with its runner filled in, and the name of the runner's profile, if any.
+    """Return the requested campaign, with a runner profile replaced by its runner, and the profile's name or None.
 
     minutes: maximum search time
 
@@ -101,7 +101,7 @@ def requested_campaign(
         document = {**document, "runner": section.model_dump(by_alias=True, mode="json")}
     rule = "a campaign must match the schema of `chorale tune --schema`"
     campaign = validated(Campaign, dict(document), rule, "repair this key")
-    for key, _value in closed_values(campaign):  # keys that only the server may set, also in a profile
+    for key, _value in closed_values(campaign):  # a profile may also set keys that requests may not set
         if section is not None and key.startswith("runner."):
             continue
         if key in STORES:
@@ -124,12 +124,12 @@ def requested_campaign(
 
 
 def open_runners() -> list[str]:
-    """Return the kinds of runners that a request may name, because they start no processes."""
+    """Return the kinds of runners that start no processes; requests may name these without a profile."""
     return [name for name, declared in RUNNERS.items() if not declared.capabilities.is_live]
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it: server values are hidden, and the profile replaces the runner."""
+    """Return a stored campaign for callers. Values set by the server are hidden, and a profile replaces the runner."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
@@ -150,10 +150,10 @@ def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[st
 
 
 class DetachedLaunches:
-    """Starts and stops launches of campaigns. They run as detached actors in this process's Ray cluster."""
+    """Starts and stops launches of campaigns. Launches run as detached actors in this process's Ray cluster."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, resume: bool) -> None:
-        """Start a launch, or resume the newest. Raises CheckFailed if the campaign is already running."""
+        """Start a launch or, with `resume`, continue the newest one. Raises CheckFailed if the campaign is running."""
         with DetachedActors() as actors:
             start_launch(actors, campaign, home, resume)
 
@@ -167,7 +167,7 @@ class DetachedLaunches:
         return status.state.value, None if status.error is None else str(status.error)
 
     def stop(self, name: str) -> None:
-        """Make the launch end soon. Raises CheckFailed if there is no launch."""
+        """Ask the launch to end soon. Raises CheckFailed if there is no launch."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -176,7 +176,7 @@ class DetachedLaunches:
 
 
 class Campaigns:
-    """Manages the service's campaigns for its routes. A campaign belongs to the token that first launched it."""
+    """Manages the campaigns of the HTTP service. A campaign belongs to the token that launched it first."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Campaigns:
         if isinstance(prior, list) and not caller.sees_all:
             for name in set(prior) - {RECORD}:
                 self._require_visible(name, caller)
-        elif prior != "none" and not caller.sees_all:  # the search learns nothing from hidden campaigns
+        elif prior != "none" and not caller.sees_all:  # the search must not use campaigns of other users
             prior = [RECORD]
         changes = {"tracking": tracking, "prior": prior}
         resolved = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
@@ -246,7 +246,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the addresses of the MLflow, Ray and Optuna pages that the settings or MLflow's address provide."""
+        """Return the URLs of the MLflow, Ray and Optuna pages in the settings. MLflow's default: its server."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:
@@ -259,7 +259,7 @@ class Campaigns:
     def best(
         self, topology: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
     ) -> Any:
-        """Verify a registry entry; return its metadata or, if `kind` is given, the entry's file of this kind."""
+        """Verify a registered version; return its metadata or, if `kind` is given, its schedule or program file."""
         question = (self.home, self.network(topology, caller), collective, size_bytes, alias, kind)
         return self._networks.planning.call(caller.name, registered, *question)
 
@@ -267,12 +267,12 @@ class Campaigns:
         return self._store.profile_of(name)
 
     def stop(self, name: str, caller: Caller) -> None:
-        """Make a launch end soon. Its measurements are kept."""
+        """Ask the launch of a campaign to end soon. Its measurements are kept."""
         self._require_visible(name, caller)
         self._launches.stop(name)
 
     def resume(self, name: str, caller: Caller) -> tuple[str, str]:
-        """Resume the newest launch of a campaign. If its runner has a profile, the current profile is used."""
+        """Resume the newest launch of a campaign. If it has a runner profile, use its current definition."""
         document = dict(self.snapshot(name, caller).launch.campaign)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
         profile = self.profile_of(name)

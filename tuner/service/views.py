@@ -1,4 +1,4 @@
-"""Computes slow responses in separate processes: pictures and registered versions."""
+"""Computes slow responses of the service (pictures and registered versions), which run in separate processes."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ from chorale.tuner.trials.records import SizeClass
 MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` for larger ones"
 MAX_STEP_ENTRIES = 60_000
-"""Maximum number of loads in all steps together. With more loads, the page draws only the complete collective."""
+"""Maximum number of (connection, load) pairs in all steps. With more, the page draws only the complete collective."""
 
 
 def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Return the connections (pairs of linked nodes) as JSON objects, and an array with the index of each link's
+    """Return the connections (ordered pairs of linked nodes) as JSON objects, and for each link the index of its
     connection.
 
     Parallel links are combined into one connection with their total bandwidth. O(links log links).
@@ -34,7 +34,7 @@ def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np
 
 
 def nodes_view(topology: Topology) -> list[dict[str, Any]]:
-    """Return the nodes with kind and position; switches that multicast or add also have their abilities.
+    """Return the nodes with their kinds and positions, and the abilities of switches that multicast or add.
 
     Raises CheckFailed if the network is too large to draw.
     """
@@ -52,7 +52,7 @@ def nodes_view(topology: Topology) -> list[dict[str, Any]]:
 
 
 def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
-    """Return a description of a network, with data for drawing it or, if it is too large to draw, the reason.
+    """Return a description of a network, and the data for drawing it or the reason why it is too large to draw.
 
     Raises InvalidInput if the network is not valid or exceeds `limits`.
     """
@@ -66,12 +66,12 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
 
 
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:
-    """Return nodes with x and y, connections with their load, loads by step, and the tree of `root`'s shard.
+    """Return the data for drawing the schedule file `content`: nodes with x and y, connections with their load, and:
 
     load:  number of shards that cross the links of a connection during the whole collective
     share: load divided by the bandwidth of these links, relative to the busiest connection
     steps: for each step (for trees: each level), pairs (index of a connection, load); null if there are too many
-    tree:  links that carry the shard of `root`, hop by hop through switches, with the step and the hop
+    tree:  links that carry the shard of `root`, each with its step and its hop on the route
 
     Raises CheckFailed if the schedule is too large to draw.
     """

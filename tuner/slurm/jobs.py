@@ -1,7 +1,7 @@
 """Runs commands as Slurm jobs: reads site profiles, writes the batch script, submits and follows a job.
 
-The script is rendered from a template with resource requests, a prologue, Ray if needed, and code that stops and
-requeues the job. It requests the nodes, tasks and GPUs that a runner needs for a network.
+The script is rendered from a template. It requests the nodes, tasks and GPUs that a runner needs for a network, runs a
+prologue, starts Ray if needed, and contains code that stops and requeues the job.
 """
 
 import json
@@ -30,11 +30,11 @@ from chorale.tuner.files.home import rendered, write_file
 from chorale.tuner.files.yaml_text import load_yaml
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
-"""Environment variable with the path of the profile for commands without the option for a profile."""
+"""Environment variable with the path of the site profile, used if the command line does not name one."""
 
 
 def slurm_time(value: Any) -> str:
-    """Return a time limit in Slurm's format: 90, 1:30:00 and 1-00:00 are unchanged; 90min, 2h and 1d become minutes."""
+    """Convert a time limit to Slurm's format: 90min, 2h and 1d become minutes; 90, 1:30:00 and 1-00:00 stay as is."""
     text = str(value)
     if match := re.fullmatch(r"(\d+)(s|min|h|d)", text):
         unit_minutes = {"s": 1 / 60, "min": 1, "h": 60, "d": 24 * 60}[match[2]]
@@ -45,7 +45,7 @@ def slurm_time(value: Any) -> str:
 
 
 def limit_minutes(text: str) -> float:
-    """Return a time limit in minutes, from Slurm's format: MIN, MIN:SEC, H:MIN:SEC, D-H, D-H:MIN or D-H:MIN:SEC."""
+    """Convert a time limit from Slurm's format (MIN, MIN:SEC, H:MIN:SEC, D-H, D-H:MIN or D-H:MIN:SEC) to minutes."""
     days, dash, clock = text.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
     units = (60.0, 1.0, 1 / 60) if dash or len(parts) == 3 else (1.0, 1 / 60)
@@ -107,9 +107,10 @@ class SlurmProfile(Strict):
 
 
 def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
-    """Return the profile in the YAML file at `path`, by default the file that `PROFILE_VARIABLE` names, if any.
+    """Return the site profile in the YAML file at `path` (default: the file that `PROFILE_VARIABLE` names, if any).
 
-    changes: values that replace the file's values, except values that are None
+    changes: values that replace the file's values; those that are None replace nothing
+
     Raises InvalidInput for unknown keys and wrong values.
     """
     path = path or os.environ.get(PROFILE_VARIABLE) or None
@@ -133,7 +134,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return this installation's `chorale` command, as a path if possible, for nodes that share its folder."""
+    """Return the `chorale` command of this installation. It is a path if possible, for nodes that share the folder."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 
@@ -152,7 +153,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A submitted Slurm job. output, messages: files for its standard output and error, created when it starts"""
+    """A submitted Slurm job. output, messages: paths of the files for its stdout and stderr, created when it starts"""
 
     job_id: str
     output: str
@@ -160,9 +161,9 @@ class SubmittedJob:
 
 
 def submit(script: str, folder: Path, name: str) -> SubmittedJob:
-    """Submit `script` as the job `name`, which writes into `folder`, and record the job there.
+    """Submit `script` as the job `name`. Its output files, and a record of the job, are written to `folder`.
 
-    Raises Unavailable, with sbatch's message, if the job is refused.
+    Raises Unavailable, with the message of sbatch, if Slurm refuses the job.
     """
     if shutil.which("sbatch") is None:
         way_out = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
@@ -185,7 +186,7 @@ def submit(script: str, folder: Path, name: str) -> SubmittedJob:
 
 
 def submitted(folder: Path, name: str) -> SubmittedJob | None:
-    """Return the latest job `name`, or None if none was submitted from this data folder."""
+    """Return the latest job `name` that is recorded in `folder`, or None if there is none."""
     path = _record(folder, name)
     return SubmittedJob(**json.loads(path.read_text())) if path.is_file() else None
 
@@ -195,9 +196,9 @@ def _record(folder: Path, name: str) -> Path:
 
 
 def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
-    """Wait until a job has ended, passing its output to `show` meanwhile; return its exit code.
+    """Wait until a job has ended, and pass its messages (standard error) to `show` meanwhile; return its exit code.
 
-    A job that is requeued has not ended. Returns 130 for a cancelled job, and 1 for any other job without a code.
+    A requeued job has not ended. Returns 130 for a cancelled job, and 1 for any other job that left no exit code.
     """
     shown, answered_s = 0, time.monotonic()
     while True:
@@ -226,7 +227,7 @@ def is_unfinished(state: str) -> bool:
 
 
 def job_state(job_id: str) -> tuple[str, int]:
-    """Return the state and exit code of a job (or an array's first task); `FORGOTTEN` if Slurm has no record of it."""
+    """Return state and exit code of a job (of an array: its first task); `FORGOTTEN` if Slurm has no record of it."""
     try:
         line = slurm_output("scontrol", "--oneliner", "show", "job", job_id)
     except Unavailable as error:
@@ -250,15 +251,15 @@ def _read(path: str) -> str:
 
 TEMPLATE = Path(__file__).parent / "job.sh.jinja"
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""Environment variable: seconds before the job's end at which a command stops by itself, before Slurm's signal."""
+"""Environment variable: how many seconds before the job's time limit a command stops by itself."""
 
 REQUEUE_VARIABLE = "CHORALE_REQUEUES"
-"""Environment variable that is set if a script continues a stopped campaign."""
+"""Environment variable that scripts set if they may requeue an unfinished campaign: the maximum number of requeues."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """The resources of a Slurm job. gpus: GPUs per node; hosts: node names, if given; ray: whether Ray is started"""
+    """The resources of a Slurm job. gpus: GPUs per node; hosts: names of nodes to request; ray: whether to start Ray"""
 
     nodes: int
     tasks_per_node: int
@@ -273,9 +274,9 @@ class JobShape:
 
 
 def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -> JobShape:
-    """Return the resources of a job in which `config` measures on `topology`; the profile's numbers take precedence.
+    """Return the resources that a runner with `config` needs for `topology`; the profile's numbers take precedence.
 
-    Raises InvalidInput if the profile's nodes are too few for the ranks.
+    Raises InvalidInput if the profile's nodes and tasks per node are too few for the ranks.
     """
     shape = _needed(config, topology)
     nodes = profile.nodes or shape.nodes
@@ -313,7 +314,7 @@ class SlurmJob:
 
     arguments: arguments of `chorale` without the Slurm options
     folder:    working directory; `home` is the data folder, shared by all nodes
-    resumes:   whether the command is a campaign that can stop, be requeued and continue
+    resumes:   whether the command runs a campaign, which can be stopped, requeued and continued
     tasks:     number of array tasks that work on one campaign together; 1 without an array
     """
 

@@ -1,4 +1,4 @@
-"""Builds the HTTP application with its routes, error responses and logs, and the service of `chorale serve`."""
+"""Builds the HTTP application of `chorale serve`, with its routes, error responses, logs and scheduler."""
 
 import importlib.metadata
 import threading
@@ -38,9 +38,9 @@ ROUTERS = (
     *(campaign_router, best_router, event_router),
 )
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
-"""Threads for requests, and threads for planning jobs, most of which wait for a free process."""
+"""Number of threads for requests, and of threads for planning jobs; most of the latter wait for a free process."""
 PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
-"""Processes in which requests are planned before they are answered, and the limits for each call's time and memory."""
+"""Number of processes that plan requests before these are answered; limits for the time and memory of each call."""
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def _working(api: FastAPI) -> AsyncIterator[None]:
 def create_api(
     scheduler: JobScheduler, campaigns: Campaigns, access: Access, audit: middleware.AuditLog, **body_limits: Any
 ) -> FastAPI:
-    """Return the application. All error responses have the same form: rule, value and fix.
+    """Return the HTTP application. All its error responses have the same form: rule, value and fix.
 
     body_limits: `body_bytes` and `body_s` of `RequestLimits`
     """
@@ -113,7 +113,7 @@ def create_api(
 
 
 class PageFiles(StaticFiles):
-    """Serves the folder `page` of this package; vendored files have their version in their names and may be cached."""
+    """Serves the folder `page` of this package. Browsers may cache vendored files, whose names contain the version."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -123,9 +123,9 @@ class PageFiles(StaticFiles):
 
 
 def build_service(root: Path, host: str, tokens: str | None, settings: str | None, limits: JobLimits) -> FastAPI:
-    """Return the application for the options of `chorale serve`; its scheduler runs as long as the application.
+    """Return the application for the options of `chorale serve`. Its scheduler runs as long as the application does.
 
-    root:     data folder; jobs, results and the audit log are in its service folder, which must exist
+    root:     data folder. Jobs, results and the audit log are stored in its subfolder `service`, which must exist
     tokens:   path of the token file; None for the file in the data folder
     settings: path of the server's settings file; None for the file in the data folder
     """

@@ -21,14 +21,14 @@ from chorale.tuner.service.http.campaign_routes import campaign_document, campai
 from chorale.tuner.service.http.schema import CurrentCaller
 
 PAUSE_S, BEAT_S, LIMIT_S = 0.5, 3, 300.0
-"""Seconds: longest sleep of a stream, between two keep-alive messages, and until a stream ends; its client then opens
-another one."""
+"""Longest sleep of a stream, time between two keep-alive messages, and lifetime of a stream, in seconds. When a stream
+ends, its client opens another one."""
 MAX_STREAMS = 32
 """Maximum number of open streams per token."""
 LOOKS_SHARE = 0.05
-"""Fraction of a core for polling all topics of a token; with many topics, each one is polled less often."""
+"""Fraction of a core that polling all topics of a token may use. With many topics, each one is polled less often."""
 LOOK_S = 0.001
-"""Processor time that polling takes in addition to reading the topic: for the thread and the event."""
+"""Processor time of one poll in addition to reading the topic's state, in seconds: for the thread and the event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -40,10 +40,10 @@ TopicNames = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of events, whose state is polled every `period_s` seconds.
+    """A topic of events. Its state is polled every `period_s` seconds.
 
-    look: returns the topic's state as plain data; called in a thread. If it raises a ChoraleError, `{"error": …}` is
-        sent.
+    look: function that returns the topic's state as plain data; called in a thread. If it raises a ChoraleError,
+        `{"error": …}` is sent.
     """
 
     look: Callable[[], Any]
@@ -61,9 +61,9 @@ class Topic:
 
 
 class EventStreams:
-    """Streams events to clients, a limited number of streams per token. Use it only in the event loop's thread.
+    """Streams events to clients, with a limited number of streams per token. Use it only in the event loop's thread.
 
-    stopping: set when the service ends; then all streams end, too
+    stopping: event that is set when the service ends; all streams then end, too
     """
 
     def __init__(self, stopping: Event, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,7 +73,7 @@ class EventStreams:
         self._clock = clock
 
     def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
-        """Return a response that streams `events`. Raises TooManyRequests if `owner` has `MAX_STREAMS` open streams."""
+        """Return a response that streams `events`. Raises TooManyRequests if `owner` already has `MAX_STREAMS`."""
         if self._open[owner] >= MAX_STREAMS:
             rule = f"a token may have at most {MAX_STREAMS} streams of events open"
             raise TooManyRequests(rule, "more", "close some pages")
@@ -134,7 +134,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function that first returns all trials, later only new ones; `known` is the number already returned."""
+    """Return a function whose first call returns all trials, later calls new ones. `known`: number of earlier ones."""
     launch: int | None = None
     known = 0
 

@@ -1,4 +1,4 @@
-"""Defines the HTTP routes for jobs, results and networks: submit a job, watch it, fetch its result."""
+"""Defines the HTTP routes for jobs, results and networks, for example to submit a job and to fetch its result."""
 
 from typing import Annotated, Any
 

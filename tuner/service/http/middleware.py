@@ -29,8 +29,8 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BYTES, MAX_FILES, MAX_REFUSED_FILES = 16 * 2**20, 8, 2
 LINES_A_MINUTE = 10
-"""Maximum number of lines per minute about a client's refused requests. Further ones are only counted, and the count is
-written in the next line."""
+"""Maximum number of log lines per minute about a client's refused requests. Further refusals are only counted, and the
+client's next line contains the count."""
 MAX_COUNTED_CLIENTS = 4096
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
@@ -58,13 +58,13 @@ class _Refused(Exception):  # noqa: N818  # not an error in this program
 
 
 class RequestLimits:
-    """Refuses requests before they are routed.
+    """Middleware that refuses requests before they are routed.
 
     It refuses bodies that are too large (413), too slow (408), not JSON (415) or sent without a token (401), and
     requests from other origins that would change something (403). On loopback, requests for other hosts are refused
-    (421): this prevents DNS rebinding, in which a foreign web page makes its own host name resolve to this machine.
+    (421). This prevents DNS rebinding, in which a foreign web page makes its own host name resolve to this machine.
 
-    body_bytes, body_s: largest size of a body, and the seconds until it must have arrived
+    body_bytes, body_s: maximum size of a body, and the number of seconds within which it must arrive
     """
 
     def __init__(self, app: ASGIApp, access: Access, body_bytes: int = 16 * 2**20, body_s: float = 10.0) -> None:
@@ -84,7 +84,7 @@ class RequestLimits:
         await (answer or self._app)(scope, receive, send)
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """Check the request and return a `receive` function for it. A body is read only if the client has a token."""
+        """Check the request and return the `receive` function to use for it. A body is read only with a valid token."""
         method, headers = scope["method"], Headers(scope=scope)
         host = headers.get("host", "")
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
@@ -93,7 +93,7 @@ class RequestLimits:
         length = headers.get("content-length", "0")
         if length.isdecimal():
             self._require_size(int(length))
-        if method not in READ_ONLY_METHODS:  # browsers state the origin of a page; other clients send none
+        if method not in READ_ONLY_METHODS:  # browsers send the origin of the page; other clients send no origin
             rule, way_out = (
                 "a request that changes something must not come from another origin",
                 "use the page of the service itself",
@@ -154,7 +154,7 @@ def _require_text(body: bytes) -> None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` function that first returns `body` and then the connection's messages."""
+    """Return a `receive` function that returns `body` first and then the further messages of the connection."""
     replayed = False
 
     async def replay() -> Message:
@@ -168,10 +168,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 class AuditLog:
-    """Writes lines of JSON to files in `folder`: changes to audit.jsonl, refused requests to refused.jsonl.
+    """Writes JSON lines to two log files in `folder`: changes to audit.jsonl, refused requests to refused.jsonl.
     Thread-safe.
 
-    The files are rotated separately, with up to `MAX_FILES` and `MAX_REFUSED_FILES` older files of `MAX_BYTES`. So
+    The two are rotated separately, at `MAX_BYTES`; up to `MAX_FILES` and `MAX_REFUSED_FILES` older files are kept. So
     clients without a token cannot displace entries in audit.jsonl.
     """
 
@@ -219,7 +219,7 @@ class _PrivateFile(RotatingFileHandler):
 
 
 class Metrics(CollectorRegistry):
-    """Counts for Prometheus: requests by route and status, their durations, and unfinished jobs (from `counts`)."""
+    """Prometheus metrics: requests by route and status, their durations, and the number of unfinished jobs."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class AccessLog:
         try:
             await self._app(scope, receive, recorded)
         finally:
-            method, route = scope["method"], getattr(scope.get("route"), "path", "other")  # the pattern of its path
+            method, route = scope["method"], getattr(scope.get("route"), "path", "other")  # the pattern of the path
             self._metrics.requests.labels(method, route, str(status)).inc()
             if not is_stream:  # a stream lasts as long as the client reads it
                 self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started_s)

@@ -32,7 +32,7 @@ def _of_application(name: str) -> Any:
 
 
 CurrentCaller = Annotated[Caller, Depends(_caller)]
-"""The caller; requests without a valid token are refused."""
+"""Route parameter: the caller. Requests without a valid token are refused."""
 
 
 async def _planner(caller: CurrentCaller) -> Caller:
@@ -41,13 +41,13 @@ async def _planner(caller: CurrentCaller) -> Caller:
 
 
 CurrentPlanner = Annotated[Caller, Depends(_planner)]
-"""The caller; requests from readers are refused."""
+"""Route parameter: a caller who is at least a planner. Requests from readers are refused."""
 CurrentCampaigns = Annotated[Campaigns, _of_application("campaigns")]
 CurrentScheduler = Annotated[JobScheduler, _of_application("scheduler")]
 
 
 def note_campaign(request: Request, name: str, runner: str | None = None) -> None:
-    """Add a request's campaign and its runner to the request's line in the audit log."""
+    """Add the campaign that a request is about, and its runner, to the request's line in the audit log."""
     request.state.campaign, request.state.runner = name, runner
 
 

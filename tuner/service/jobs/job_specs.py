@@ -1,4 +1,4 @@
-"""Defines the specifications of jobs in requests, their limits and memory estimates, and builds their networks."""
+"""Defines the job specifications that requests contain, estimates and limits their memory, and builds networks."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from chorale.tuner.config.values import Strict
 from chorale.tuner.service.jobs.planning import Planning
 
 BASE_BYTES = 340 * 2**20
-"""Memory of a worker after all imports, with its kernels loaded."""
+"""Memory of a worker in bytes, after all imports and with its kernels loaded."""
 
 BYTES_PER_PAIR = 52
-"""Bytes per pair of nodes: columns of transfers, their sorted copies and the replay. Measured peaks: 33 for
-hypercube:12 with bfb, 52 for a switched fabric of 4,096 ranks with forest."""
+"""Peak memory of a synthesis in bytes per pair of nodes, for the columns of transfers, their sorted copies and the
+replay. Measured: 33 for hypercube:12 with bfb, 52 for a switched fabric of 4,096 ranks with forest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class JobLimits:
     """
 
     max_nodes: Annotated[int, Ge(2)] = 16_384
-    max_links: Annotated[int, Ge(2)] = 2**21  # includes links of switches; known before the network is built
+    max_links: Annotated[int, Ge(2)] = 2**21  # includes links of switches; checked before the network is built
     max_memory_gib: Annotated[int, Ge(1)] = 8
     max_job_s: Annotated[int, Ge(1)] = 3600  # includes waiting for cluster resources
     max_campaign_minutes: Annotated[int, Ge(1)] = 1440
 
 
 def memory_estimate(nodes: int) -> int:
-    """Return an upper estimate of the peak memory for a synthesis on `nodes` nodes, in bytes."""
+    """Return an estimated upper limit of the peak memory for a synthesis on `nodes` nodes, in bytes."""
     return BASE_BYTES + BYTES_PER_PAIR * nodes**2
 
 
@@ -65,19 +65,19 @@ def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) 
 
 
 DOCUMENT_SPEC = "file:network"
-"""Spec for networks sent as documents. Schedules for them contain the complete network."""
+"""Spec that stands for a network sent as a document. Schedules for such a network contain the complete network."""
 
 CACHED_LINKS = 2**22
-"""Maximum number of links of all cached networks together; they take about 50 MB."""
+"""Maximum total number of links of all cached networks. This many links take about 50 MB."""
 
 NetworkSource: TypeAlias = str | dict[str, Any]
-"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with the output of a machine's tool."""
+"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with the output of a tool or a dump."""
 
 
 class NetworkPlanner:
     """Builds the networks that requests name, within the limits, and caches the most recent ones. Thread-safe.
 
-    cached_links: maximum number of links of all cached networks together; a larger network is never cached
+    cached_links: maximum total number of links of all cached networks; a larger network is never cached
     planning:     the processes in which networks are built
     """
 
@@ -89,9 +89,9 @@ class NetworkPlanner:
         self._lock = threading.Lock()
 
     def plan(self, source: NetworkSource, owner: str = "") -> Topology:
-        """Return the network of a spec or a document that `owner` requested, without reading files.
+        """Return the network that `owner` requested by a spec or a document. No files are read.
 
-        The size is checked before anything is built. Raises InvalidInput if the network is invalid or its estimated
+        The size is checked before the network is built. Raises InvalidInput if the network is invalid or its estimated
         memory exceeds the limits.
         """
         topology = self.cached(source)
@@ -114,7 +114,7 @@ class NetworkPlanner:
 
 
 def built_network(source: NetworkSource, limits: JobLimits) -> Topology:
-    """Return the network of a spec or a document. Its size is checked both before and after building it."""
+    """Return the network of a spec or a document. The size is checked first; for documents, also afterwards."""
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
@@ -132,7 +132,7 @@ def built_network(source: NetworkSource, limits: JobLimits) -> Topology:
 
 
 def network_of(source: NetworkSource) -> Topology:
-    """Return the checked network of a spec or a document whose size was already checked."""
+    """Build and check the network of a spec or a document. The caller must have checked its size."""
     if isinstance(source, str):
         return parse_topology(source)
     if isinstance(source.get("file"), str):
@@ -141,7 +141,7 @@ def network_of(source: NetworkSource) -> Topology:
 
 
 def _source_key(source: NetworkSource) -> str:
-    """Return a short cache key, because documents may be megabytes long."""
+    """Return a short key for the cache: a hash, because documents may be megabytes long."""
     return hashlib.sha256(json.dumps(source).encode()).hexdigest()
 
 
@@ -168,7 +168,7 @@ class JobSpec(Strict):
     priority: Priority = 5
 
     def facts(self) -> dict[str, Any]:
-        """Return everything on which the result's content key depends, except the network; floats as exact text."""
+        """Return all fields on which the result's content key depends, except the network. Floats become exact text."""
         facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 

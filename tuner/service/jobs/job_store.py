@@ -95,7 +95,7 @@ class Job(BaseModel):
 
 _metadata = sql.MetaData()
 _jobs = sql.Table(
-    "requested_jobs",  # the table "jobs" is from versions whose requests had no kind
+    "requested_jobs",  # not "jobs": that table is from versions whose requests had no `kind`
     _metadata,
     sql.Column("id", sql.String, primary_key=True),
     sql.Column("number", sql.Integer, index=True),
@@ -124,13 +124,13 @@ _profiles = sql.Table(
 
 SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
 POOL_SIZE = 64
-"""Number of connections that are kept open, one per request thread, because opening one takes longer than a query."""
+"""Number of database connections kept open: one per request thread, because opening one takes longer than a query."""
 
 
 class JobStore:
-    """Stores jobs and results in a SQLite database, with result files next to it. Thread-safe.
+    """Stores jobs and results in a SQLite database, and the files of results next to it. Thread-safe.
 
-    Files are completely written before their result is inserted, so a result that can be read has all its files.
+    All files of a result are written before its row is inserted, so every result that can be read has all its files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -153,7 +153,7 @@ class JobStore:
         return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
-        """Return jobs, newest first. If given, only jobs of `owner` and in one of `states`."""
+        """Return jobs, newest first: all jobs, or only those of `owner` and those in one of `states`."""
         query = sql.select(_jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
             query = query.where(_jobs.c.owner == owner)
@@ -162,7 +162,7 @@ class JobStore:
         return self._select(query)
 
     def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-        """Store a result, unless `key` already has one: the same key means the same result."""
+        """Store a result unless one is stored for `key`. Results with the same key are equal."""
         for name, content in files.items():
             write_file(self._path(key, name), content)
         row = {"key": key, "kind": kind}
@@ -175,7 +175,7 @@ class JobStore:
                 connection.execute(sql.insert(_results).values(row))
 
     def result_texts(self, key: str) -> tuple[str, str] | None:
-        """Return a result's document and the names of its files, as stored JSON strings."""
+        """Return a result's document and the list of its file names, both as JSON text; None if there is no result."""
         query = "SELECT document, files FROM results WHERE key = ?"  # plain SQL, which is faster than composing a query
         with self._engine.connect() as connection:
             row = connection.exec_driver_sql(query, (key,)).first()
@@ -193,7 +193,7 @@ class JobStore:
         return path.read_bytes()
 
     def claim_campaign(self, name: str, owner: str) -> bool:
-        """Record the owner of the campaign `name`, unless it has an owner. Return whether `owner` was recorded."""
+        """Record `owner` as the owner of the campaign `name` if it has none. Return whether `owner` was recorded."""
         try:
             with self._engine.begin() as connection:
                 connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
@@ -202,7 +202,7 @@ class JobStore:
         return True
 
     def release_campaign(self, name: str) -> None:
-        """Undo `claim_campaign` if the launch did not begin."""
+        """Remove the owner of the campaign `name`. For campaigns whose first launch did not begin."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_campaigns).where(_campaigns.c.name == name))
 
@@ -211,7 +211,7 @@ class JobStore:
         return next(iter(self._column(_campaigns.c.owner, _campaigns.c.name == name)), None)
 
     def save_profile(self, campaign: str, profile: str | None) -> None:
-        """Record the runner profile of a campaign's newest launch, or that it has none."""
+        """Record the runner profile of a campaign's newest launch; None if the launch has no profile."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_profiles).where(_profiles.c.campaign == campaign))
             if profile is not None:

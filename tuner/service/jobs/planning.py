@@ -1,4 +1,4 @@
-"""Uses separate processes with limits for work for which a request must wait. Tokens share the processes fairly."""
+"""Runs the work that requests wait for in separate processes with limits, which are shared fairly between tokens."""
 
 import os
 import threading
@@ -18,16 +18,16 @@ from chorale.tuner.service.access import TooManyRequests
 
 MOST_WAITING = 8
 IMPORTED_BYTES = 2**29
-"""Upper limit of the memory that a process needs after all imports. A process that uses more is not reused."""
+"""Maximum memory of a process after all imports, in bytes. A process that uses more after a call is not reused."""
 IDLE_S = 300.0
-"""An idle process ends after this time, even if its service was killed."""
+"""Seconds after which an idle process ends, even if its service was killed."""
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 Value = TypeVar("Value")
 
 
 class Planning:
-    """Calls functions in this process, without limits. For tests, or if all requests can be trusted."""
+    """Calls functions in this process, without limits. For tests, and for services whose callers can all be trusted."""
 
     def call(self, _owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
         """Call `function` with `arguments`. Return its result or raise its error. The function must be importable."""
@@ -58,10 +58,10 @@ class PlanningProcesses(Planning):
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[None]:
-        """Wait for a free process and reserve it during the block. Raises TooManyRequests if too many calls wait.
+        """Wait for a free process and reserve it for the `with` block. Raises TooManyRequests if too many calls wait.
 
-        A free process goes to the owner whose previous call began longest ago. Each owner has only one running call at
-        a time, so other owners need not wait for all calls of one owner.
+        A free process goes to the owner whose previous call began longest ago. Only one call of each owner runs at a
+        time, so no owner has to wait for all the calls of another one.
         """
 
         def is_next() -> bool:
@@ -116,7 +116,7 @@ class PlanningProcesses(Planning):
             return value
 
     def close(self) -> None:
-        """End all idle processes. Running calls end by themselves or at their limits."""
+        """End all idle processes. Running calls go on until they finish or reach a limit."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
         for pool in idle:

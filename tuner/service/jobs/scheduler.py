@@ -1,4 +1,4 @@
-"""The job scheduler: accepts specifications, queues them fairly by owner, runs them and stores the results."""
+"""The job scheduler: accepts job specifications, queues them fairly across owners, runs them and stores the results."""
 
 import logging
 import math
@@ -34,13 +34,13 @@ class _Computation:
 
 
 class JobScheduler:
-    """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe; the scheduler's
-    own thread starts and finishes tasks.
+    """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe: a thread of the
+    scheduler starts and finishes all tasks.
 
     The next job belongs to the owner with the fewest running jobs; in a tie, to the owner whose most recent job
     started longest ago. Among an owner's jobs, the one with the highest priority is next, or the oldest if several have
     this priority. Jobs with the same key share one computation. Jobs that were queued or running when the service
-    stopped are queued again when it starts, and planned again when it is their turn.
+    stopped are queued again when it starts, and planned again before they run.
 
     limit_s: a computation that takes longer than this is stopped, and its jobs fail
     """
@@ -83,7 +83,7 @@ class JobScheduler:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the scheduler. Queued and running jobs continue at its next start."""
+        """Stop the scheduler. Queued and running jobs are queued again at its next start."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -92,7 +92,7 @@ class JobScheduler:
         self.store.close()
 
     def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
-        """Create and return a job for `spec`. It is already done if its result is stored.
+        """Create and return a job for `spec`. The job is already done if its result is stored.
 
         Raises InvalidInput if the job is impossible, and TooManyRequests if the caller already has the maximum number
         of unfinished jobs that the token allows.
@@ -141,7 +141,7 @@ class JobScheduler:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Return how many jobs are waiting and running. Takes no lock: a health check must not wait for a slow disk."""
+        """Return the numbers of queued and running jobs. Takes no lock, so health checks never wait for a slow disk."""
         running = tuple(self._running.values())  # an atomic copy, because the thread may change the dictionary
         return {"queued": len(self._waiting), "running": sum(len(computation.jobs) for computation in running)}
 
@@ -185,7 +185,7 @@ class JobScheduler:
         }
 
     def _start_next(self) -> bool:
-        """Start the next job, or finish it if its result is stored. Return False if no job can start."""
+        """Start the next job or, if its result is already stored, finish it. Return False if no job can start."""
         with self._lock:
             job = self._next()
             if job is None:
@@ -222,7 +222,7 @@ class JobScheduler:
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
             return
-        except Exception as error:  # a bug must only fail this job and not block its slot forever
+        except Exception as error:  # a bug may fail only this job and must not block a slot forever
             self._settle(job.key, TaskFailure(TaskFailureKind.CRASH, error))
             return
         self._backend.start(job.key, run_task, task, job.memory_bytes)
@@ -243,7 +243,7 @@ class JobScheduler:
         return min(jobs, key=turn, default=None)
 
     def _settle(self, key: str, value: TaskResult | TaskFailure) -> None:
-        """Finish all jobs that share a computation that has ended."""
+        """Store the result of the ended computation `key`, and finish all jobs that share it."""
         with self._lock:
             computation = self._running[key]
             if not isinstance(value, TaskFailure):
@@ -276,7 +276,7 @@ class JobScheduler:
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:
-    """Return a failure's description for clients. Messages of unexpected errors appear only in the log."""
+    """Return the description of a failure for clients. Messages of unexpected errors are only written to the log."""
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
         value, way_out = redacted(str(error.value)), redacted(error.way_out)

@@ -1,4 +1,4 @@
-"""Checks the specifications of jobs of each kind, and computes their results in workers."""
+"""Checks job specifications, and defines the tasks with which workers compute the results of jobs."""
 
 import json
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE, JobStore
 
 VERSIONS = {"bound": 2}
-"""Version of each kind's results, 1 if not listed. Increase it when workers' results change, so that stored results are
-no longer used.
+"""Kind of job -> version of its results; 1 if not listed. Increase a version when the results of this kind change, so
+that stored results are no longer used.
 """
 
 _MOST_NODES = {"find": 4096, "bound": 1024, "judge": 1024}
-"""Kind of job -> maximum number of nodes in its memory estimate. A search verifies only schedules up to this size."""
+"""Kind of job -> largest network, in nodes, that counts in memory estimates: a search verifies no larger schedules."""
 
 
 class JobPlanner:
@@ -42,7 +42,7 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> tuple[str, int]:
-        """Return the result's content key (same key, same result) and the estimated peak memory in bytes.
+        """Return the content key of the job's result (same key, same result), and the estimated peak memory in bytes.
 
         Raises InvalidInput if the job is impossible or exceeds the limits.
         """
@@ -69,7 +69,7 @@ class JobPlanner:
         return content_id(content), job_specs.memory_estimate(min(nodes, _MOST_NODES.get(spec.kind, nodes)))
 
     def _require_schedule(self, spec: job_specs.ProgramSpec | job_specs.PriceSpec) -> dict[str, Any]:
-        """Return the document of the synthesis that `spec` refers to. Raises InvalidInput if it has no schedule."""
+        """Return the synthesis result that `spec` refers to. Raises InvalidInput if its schedule cannot be used."""
         if isinstance(spec, job_specs.ProgramSpec):
             target_named(spec.target)
             spec.options()  # raises for values out of range
@@ -89,7 +89,7 @@ class JobPlanner:
 
 
 def _method_of(spec: job_specs.SynthesisSpec) -> Method:
-    """Return the method that `spec` names. Raises InvalidInput if it does not exist or lacks these options."""
+    """Return the method that `spec` names. Raises InvalidInput for unknown methods and for options that it lacks."""
     method = method_named(spec.method)
     for option in spec.options().non_default():
         if option not in method.options:
@@ -103,7 +103,7 @@ def _method_of(spec: job_specs.SynthesisSpec) -> Method:
 
 @dataclass(frozen=True, slots=True)
 class JobTask:
-    """The input for a worker that computes a job.
+    """The input of a worker that computes the result of a job.
 
     topology:   the specification's network; None if the worker has to build it
     schedule:   content of the schedule file, if the specification refers to a finished synthesis
@@ -123,7 +123,7 @@ class TaskResult:
 
 
 def run_task(task: JobTask, progress: Progress) -> TaskResult:
-    """Compute `task`. Raises ChoraleError if the specification cannot be satisfied."""
+    """Compute the result of `task`. Raises ChoraleError if the specification cannot be satisfied."""
     spec, topology = task.spec, task.topology
     if isinstance(spec, job_specs.CollectiveSpec | job_specs.JudgeSpec) and topology is None:
         topology = job_specs.network_of(spec.topology)
