@@ -234,7 +234,10 @@ class Campaign(campaign_values.Strict):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Return the baselines' names in records; those of files contain a hash. Raises InvalidInput for a missing file."""
+        """Return the names of the baselines in records. The name of a file contains its hash.
+
+        Raises InvalidInput if a file is missing.
+        """
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
