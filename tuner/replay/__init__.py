@@ -1,1 +1,1 @@
-"""Replay campaigns on recorded measurements: the real search runs on recorded times, without a machine or Ray."""
+"""Replays campaigns on recorded measurements: the real search uses recorded times, without GPUs or Ray."""

@@ -1,7 +1,7 @@
-"""Simulate campaigns on recorded runs: each measurement is a recorded time with random noise.
+"""Simulates campaigns on recorded runs: each measurement is a recorded time with random noise.
 
-For comparison there are two other searches: a random forest as in SMAC, and successive halving. Like Optuna's samplers,
-they see only one value per trial, the mean over sizes of the logarithm of the speed-up.
+Two other searches are available for comparison: a random forest as in SMAC, and successive halving. Like Optuna's
+samplers, they see only one value per trial, the mean over sizes of the logarithm of the speed-up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest",
 Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
 """Yields the next candidate and its number of repetitions (None: the default), and receives the measured trial."""
 FIRST_SHARE = 4
-"""The first 1 / `FIRST_SHARE` of a forest's trials, but at least three, are random."""
+"""The random-forest search starts with random trials: 1 / `FIRST_SHARE` of all trials, but at least three."""
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
 
 
@@ -48,12 +48,12 @@ class Noise:
 
     none:        recorded times without noise
     lognormal:S  independent noise in every repetition; its logarithm has standard deviation S
-    outliers:    2 % noise, and one repetition in ten takes 1 + 0.5 / u times as long, with u uniform (no mean exists)
-    drift:       2 % noise, and all programs together get faster and slower by 20 %, in waves of 60 launches
+    outliers:    2 % noise, and one repetition in ten takes 1 + 0.5 / u times as long, with u uniform in (0.001, 1)
+    drift:       2 % noise, and all programs together get slower and faster by 20 %, with a period of 60 launches
     bimodal:     2 % noise, and in three of ten launches a program is in a mode in which it takes 1.2 times as long
     launch:      2 % noise, and each launch of a program has a random factor; its logarithm has standard deviation 5 %
 
-    Factors of modes and launches are drawn independently for every size.
+    A launch is one start of the programs' processes. `bimodal` and `launch` draw factors independently for every size.
     """
 
     kind: str
@@ -130,11 +130,12 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
 
 
 def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: int) -> Choices:
-    """Choose candidates by successive halving: measure many once, then the better half with twice as many repetitions,
-    and so on, up to `most` repetitions.
+    """Choose candidates by successive halving, with up to `most` repetitions.
+
+    Many candidates are measured once, then the better half with twice as many repetitions, and so on.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
-    figure 3. A bracket is as large as the remaining trials allow. The remaining points follow in further brackets.
+    figure 3. The first bracket is as large as `trials` allows. The remaining points follow in further brackets.
     """
     untried = [points[number] for number in np.random.default_rng([seed, 7]).permutation(len(points))]
     rungs = [min(2**rung, most) for rung in range(max(math.ceil(math.log2(most)) + 1, 1))]
@@ -200,8 +201,10 @@ class ReplayedCampaign:
         self._random = np.random.default_rng([self.seed, 2024])
 
     def search(self, until: float = 0.0) -> None:
-        """Run the trials. With `until`, stop as soon as the chosen program's time is within this factor of the best
-        time, averaged over sizes.
+        """Run the trials.
+
+        until: if not 0, stop as soon as the chosen program's time is at most this multiple of the best time, averaged
+               over sizes
         """
         numbers = {candidate: number for number, candidate in enumerate(self.task.candidates)}
         choices = self._choices()
@@ -292,8 +295,9 @@ class ReplayedCampaign:
         return verdict
 
     def _measure(self, true_s: Floats, repeats: int) -> Floats:
-        """Simulate a launch of programs with true times `true_s` (programs, sizes). Return the measured times, shape
-        (programs, sizes, repetitions).
+        """Return the measured times of a simulated launch in seconds, shape (programs, sizes, repetitions).
+
+        true_s: true times of the programs in seconds (programs, sizes)
         """
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)
         self.seconds += float(drawn.sum())
@@ -301,7 +305,7 @@ class ReplayedCampaign:
 
 
 def mean_behind(behind: Floats) -> float:
-    """Return the geometric mean over all sizes of `behind`, which contains ratios to the best time."""
+    """Return the geometric mean of `behind`, the ratio of a time to the best time for each size."""
     return float(np.exp(np.log(behind).mean()))
 
 
@@ -327,7 +331,9 @@ def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | N
       the number of all trials plus one if that is not reached
     seconds, full_seconds: measuring time until the mean is within 5 %, with and without `thrifty`
     final_seconds: measuring time of the final comparisons
-    wrong_entries, undecided, false_wins: fractions of the tuning table's entries
+    wrong_entries: fraction of the tuning table's entries that are decided but more than 5 % slower than the best
+    undecided:     fraction of entries without a decision
+    false_wins:    fraction of entries with a program that is not faster than the library
     coverage: fraction of the intervals that contain the true ratio
     """
     campaign = ReplayedCampaign(task, options, seed, prior)

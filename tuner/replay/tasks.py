@@ -1,7 +1,8 @@
-"""Turn recorded runs into search tasks: a collective's configurations on a fabric, and the library's runs there.
+"""Turns recorded runs into search tasks.
 
-Runs are read from tables of runs, and from result files of nccl-tests and other tools. The names of result files say
-which configuration was run.
+A task has the times of a collective's configurations on one fabric, and the times of the library there. Runs are read
+from tables of runs, and from result files of nccl-tests and other tools. The names of result files say which
+configuration was run.
 """
 
 import re
@@ -49,8 +50,8 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
 def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
     """Return the runs in `text`, a result file's content in any format that `parse_results` reads.
 
-    name: the log's name. It contains the collective if the text does not; `nccl` or `rccl` for the library itself; and
-          k, instances and buffer size (`…_k1_inst2-buff262144`).
+    name: the log's name, which says what was run: the collective if the text does not name it; `nccl` or `rccl` for the
+          library itself; or k, instances and buffer size of a program (`…_k1_inst2-buff262144`).
 
     Rows without a check of the results (`N/A`, `-c 0`) are marked as unchecked. Their times are used, and reports
     mention it.
@@ -80,10 +81,10 @@ Floats = NDArray[np.float64]
 
 PARAMETERS = ("method", "k", "chunks", "instances", "buffer_bytes")
 LARGEST_BYTES = 2**30
-"""Larger sizes are ignored: they take most of a record's time and add little information."""
+"""Maximum size in bytes. Larger sizes are ignored: they take most of a record's time and add little information."""
 
 MIN_SHARE = 0.8
-"""A size is used only if at least this fraction of the configurations was measured at it."""
+"""A size is used only if it has at least this fraction of the configurations measured at the most common size."""
 
 _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 
@@ -159,8 +160,10 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
 
 
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
-    """Return the task made of all in-place runs, or of all out-of-place runs. Its sizes are those at which most
-    configurations ran with correct results.
+    """Return the task made of all in-place runs, or of all out-of-place runs.
+
+    Its sizes are those at which most configurations ran with correct results. Returns None if there are fewer than two
+    such configurations.
     """
 
     def usable(configuration: RecordedConfiguration) -> set[int]:
@@ -187,7 +190,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a search point for each configuration. If two have equal parameters, schedule names are added."""
+    """Yield a search point for each configuration. If several have equal parameters, their schedule names are added."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):

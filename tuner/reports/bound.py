@@ -1,4 +1,4 @@
-"""Creates reports on bounds for collectives (with proofs and assumptions) and on schedules for single failures."""
+"""Creates reports on bounds for collectives (with proofs and assumptions) and on schedules after single failures."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,10 +23,10 @@ from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12
 MOST_RANKS = 128
-"""For machines with more ranks, bounds are not shown because computing them takes long."""
+"""Maximum number of ranks for which a machine's bounds are shown, because computing them takes long."""
 _START_OF_PROCESSES_S = 0.5
 _WORST = 20
-"""Number of rows in the table; the JSON document contains all failures."""
+"""Number of rows in the table of failures; the JSON document contains all failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def bound_label(certificate: Mapping[str, Any]) -> str:
 
 
 def proof(topology: Topology) -> str:
-    """Return "proven", or "under these assumptions" if some link rates are guessed, for bounds that use all links."""
+    """Return a label for bounds that use all links: "proven", or "under these assumptions" if rates are guessed."""
     return "under these assumptions" if topology.is_guessed() else "proven"
 
 
@@ -321,7 +321,7 @@ def bound_facts(topology: Topology, bound: Bound) -> dict[str, Any]:
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    """Return the nodes inside the bound's bottleneck cut. If the bound has no cut, use an allgather's cut."""
+    """Return the nodes inside the bound's bottleneck cut. If it has none, return an allgather's cut."""
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut
@@ -342,7 +342,7 @@ def in_network_note(topology: Topology) -> str:
 def plan_failures(
     request: ScheduleRequest, executor: Executor, progress: Progress | None = None, parts: Iterable[str | Fraction] = ()
 ) -> dict[str, Any]:
-    """Return the JSON document on the schedule of `request` and on one schedule for each single failure.
+    """Return the JSON document about the schedule for `request` and about one schedule for each single failure.
 
     Failures that a symmetry maps to each other are planned once. Each plan is a task for `executor`, which verifies the
     schedule and checks the bound. If the tasks would take less time than starting processes, no processes are started.

@@ -1,4 +1,4 @@
-"""Improve the hints in errors: for names of the wrong kind (a method instead of a file), and for Python callers."""
+"""Improves the hints in errors: for names of the wrong kind (a method instead of a file), and for Python callers."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Build tuning tables for jobs from program files, campaigns, the registry or predictions, and display them."""
+"""Builds tuning tables for jobs from program files, campaigns, the registry or predictions, and displays them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -91,17 +91,17 @@ def table_row(
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The ranks of a job to which a table applies.
+    """The group of ranks to which a table applies: all ranks of a job, or some of them.
 
     ranks:   job ranks in the order of the program's ranks; None for all ranks in ascending order
-    of_job:  number of the job's ranks; None for the number of the network's ranks
+    of_job:  number of ranks in the job; None if it equals the number of ranks in the network
     """
 
     ranks: tuple[int, ...] | None = None
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the number of the job's ranks, or `otherwise` (that of the network or program) if it is not given."""
+        """Return the job's number of ranks or, if not given, `otherwise` (the network's or program's number)."""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
@@ -350,7 +350,7 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`; return it with its schedule's certificate, or else the program's."""
+    """Check a program for all ranks of `network`; return it with its schedule's certificate, if known, or its own."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
@@ -397,7 +397,7 @@ def table_of_registry(
 
 
 def _class_rows(mlflow: MlflowStore, network: Topology, collective: str, span: SizeRange, alias: str) -> Iterator[Row]:
-    """Yield the rows for the sizes in `span` from their class: several if the library is faster at some sizes only."""
+    """Yield the rows for the sizes in `span`, one size class; several if the library is faster only at some of them."""
     best = load_best(mlflow, network, collective, span.first, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
     runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]

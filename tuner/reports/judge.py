@@ -1,4 +1,4 @@
-"""Judge a measured result: compare each size with the proven bound and with the library's own model."""
+"""Judges measured results: compares the time at each size with the proven bound and with the library's own model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,14 +21,14 @@ from chorale.tuner.reports.bound import assumption_facts, assumption_rows, check
 from chorale.tuner.reports.tables import Columns, rows_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
-"""A result is good, or fair, if it reaches at least this fraction of the rate that the library's model predicts."""
+"""Minimum fraction of the rate predicted by the library's model with which a result is called good, or fair."""
 _UNUSUAL = 1.3
 """A size is unusually slow if its time divided by the expectation is this many times the ratio at nearby sizes."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
 """Factor for `GOOD` and `FAIR` at sizes limited by latency, because latencies vary more between hosts than rates."""
 _REACHES = 0.75
-"""If the model's best algorithm reaches this fraction of the bound, the links are the limit, else the algorithm is."""
+"""The links limit the time if the model's best algorithm reaches this fraction of the bound; else the algorithm."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}

@@ -49,7 +49,7 @@ class NcclChoice:
 
 
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
-    """Return the NCCL or RCCL settings for which `table` has entries for all ranks, sorted by collective and size.
+    """Return the NCCL or RCCL settings of the entries for all ranks in `table`, sorted by collective and size.
 
     dtype: element type of the entries to use; by default the only type in the table, else the entries for any type
 
@@ -148,7 +148,8 @@ def aws_csv(table: Table, dtype: str | None = None, nodes: int = 1) -> str:
     """Return the allreduces of `table` in the format of aws-ofi-nccl's show-tuner-decisions.
 
     There is a row for each power of two in MiB. It contains `none` if the table leaves the choice to NCCL. The tuner of
-    aws-ofi-nccl has built-in regions and cannot read files. So only compare this result with the tuner's output.
+    aws-ofi-nccl has built-in regions and cannot read files. This result is therefore only useful for comparison with
+    the tuner's output.
 
     nodes: number of nodes on which the ranks run
     """

@@ -1,4 +1,4 @@
-"""Evaluate NCCL's channels on a machine: the rates that they reach, and the rings that Chorale finds instead."""
+"""Evaluates NCCL's channels on a machine: the rates that they reach, and the rings that Chorale finds instead."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
@@ -18,7 +18,7 @@ from chorale.synth.topology.formats.nccl_dump import PATTERNS, RING, NcclChannel
 from chorale.tuner.reports.bound import network_facts
 
 MAX_SEARCHED = 8
-"""In a box without a switch, all rings are tried for up to this number of GPUs. Eight GPUs have 5,040 rings."""
+"""Maximum number of GPUs in a box without a switch for which all rings are tried. Eight GPUs have 5,040 rings."""
 _MOST_CHANNELS = 32
 _SEARCHED_NODES = 50
 _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)

@@ -150,8 +150,10 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
 
 
 def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np.complex128]:
-    """Return a key for each transfer, by which transfers can be compared. The real part encodes source, destination,
-    shard and whether the transfer reduces; the imaginary part is the middle of its chunk range.
+    """Return a complex number for each transfer as a key; equal transfers have equal keys.
+
+    The real part encodes source, destination, shard and whether the transfer reduces. The imaginary part is the middle
+    of its chunk range.
     """
     rows = schedule.transfers
     src, dst, shard = rank[schedule.src], rank[schedule.dst], rank[rows.shard.astype(np.int64)]

@@ -26,14 +26,14 @@ BYTES_PER_S = {"GB/s": Fraction(10**9), "Gbit/s": Fraction(10**9, 8)}
 _SECONDS = ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"), (1e-15, "fs"))
 SHOWN_ID = 16
 _LONGEST = 24
-"""Fractions with more characters than this are not displayed exactly; JSON documents always have the exact value."""
+"""Maximum length of fractions that are displayed exactly; JSON documents always have the exact value."""
 PIPED_COLUMNS = 80
 """Width of output to a file or a pipe, unless the environment variable COLUMNS is set."""
 Columns = Mapping[str, str | Callable[[Any], object]]
 """Column heading -> key in the row's document, or a function that returns the cell for a row."""
 _WIDEST_COLUMNS = 10**4
 _WHOLE_COLUMNS = 12
-"""Words in tables are never broken if they have at most this number of characters."""
+"""Maximum number of characters of words that are never broken in tables."""
 
 
 def short_id(content_id: str) -> str:
@@ -243,7 +243,7 @@ def long_line(text: str) -> Text:
 
 
 class WordConsole(Console):
-    """A console that does not crop text and breaks only long words; tables may be wider than the terminal for this.
+    """A console that does not crop text and breaks only long words, even if tables become wider than the terminal.
 
     Control characters are replaced, so names from files cannot control the terminal.
     """

@@ -42,7 +42,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, 
 Distribution = CategoricalDistribution | IntDistribution
 
 SIZES_GP, GRID = "sizes-gp", "grid"
-"""Names of searches that are not Optuna samplers: Chorale chooses every point and the study only records it."""
+"""Names of Chorale's own samplers: Chorale chooses every point, and the Optuna study only records it."""
 Callback = Callable[[Study, FrozenTrial], object]
 """Function that is called with the study and the ended trial, as in Optuna; it may call `study.stop()`."""
 _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "storage": BaseStorage}
@@ -56,7 +56,7 @@ _STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", 
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return the sampler called tpe, nsga2, qmc or gp (gp needs PyTorch); for all other names, a random sampler."""
+    """Return the sampler called tpe, nsga2, qmc or gp (gp needs PyTorch); for any other name, a random sampler."""
     with warnings.catch_warnings():
         # Optuna marks QMC and grouping as experimental, but the interfaces used here are stable.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -144,7 +144,7 @@ class StudyParts:
 
     @property
     def prunes(self) -> bool:
-        """Return whether a pruner decides after each size."""
+        """Return whether a pruner decides after each size whether to end the trial."""
         return self.pruner is not None and not isinstance(self.pruner, NopPruner)
 
 
@@ -333,9 +333,9 @@ class Search:
     there are priors, their best point is suggested second. Once a prior has a weight above 0, the next suggestions come
     from the priors instead of the remaining first suggestions.
 
-    If the sampler suggests a point again, its recorded value is reported to the sampler; a pointless point is pruned.
-    After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask` returns
-    None when every point has been tried.
+    If the sampler suggests a point again, the point's recorded value is reported to the sampler. If it suggests a point
+    outside the space, the trial is pruned. After several such suggestions in a row, the next untried point in a seeded
+    random order is taken. `ask` returns None when every point has been tried.
 
     Without `storage`, the study is lost when the process ends. `recorded` has the trials of the launch so far; trials
     that the study lacks are added to it. Trials that were pending when the last process ended are marked as failed in
@@ -397,7 +397,7 @@ class Search:
                     trial.set_constraint(SENSIBLE, BROKEN)
                     trial.set_user_attr(REASON, self._plan.space.constraints.reason_not_to_try(candidate))
                     self._study.tell(trial.number, state=TrialState.PRUNED)
-                elif record is None:  # pending: there is no value yet
+                elif record is None:  # the point is pending and has no value yet
                     self._study.tell(trial.number, state=TrialState.FAIL)
                 else:
                     self._end(trial, record)
@@ -453,7 +453,7 @@ class Search:
         return self._study.get_trials()
 
     def _suggested(self) -> tuple[Trial, Candidate]:
-        """Ask the sampler for a candidate; if its arithmetic fails, choose at random."""
+        """Ask the sampler for a candidate; if the sampler fails with a numerical error, choose a random candidate."""
         try:
             return self._asked()
         except _ARITHMETIC:

@@ -1,4 +1,4 @@
-"""Choose the next point to measure with a Gaussian process over parameters and sizes.
+"""Chooses the next point to measure with a Gaussian process over parameters and sizes.
 
 Each parameter is an axis that defines distances between its values. Priors are weighted by how well they predict the
 measurements. The next point is the one with the highest expected improvement.
@@ -23,10 +23,10 @@ MIN_TRIALS = 2
 """Minimum number of measured points at which priors get any weight."""
 
 FIRST_STARTS = 2
-"""Number of points that the priors alone choose. The second is tried only if they have weight after the first."""
+"""Number of points chosen by the priors alone. The second is tried only if a prior has some weight by then."""
 
 CAUTION = 1.0
-"""Caution about priors: a prior is treated as if this many additional points lacked the gains that it expects."""
+"""Caution about priors: they are weighted as if this many additional points had not shown the expected gains."""
 
 LEAST_SKILL = 0.2
 """Minimum fraction of the variance of left-out measurements that a prior must predict; weaker priors are dropped."""
@@ -74,8 +74,10 @@ class PriorMix:
         return bool(self.priors)
 
     def starts(self) -> list[Any]:
-        """Return the points to try first: the point with the best mean over sizes, then points that add most to the
-        expected best at each size.
+        """Return the points to try first.
+
+        The first has the best expected mean over sizes; each following point adds most to the expected best at each
+        size.
         """
         if not self.priors:
             return []
@@ -122,10 +124,10 @@ class PriorMix:
 
 
 def has_skill(expected: Floats, values: Floats) -> bool:
-    """Return whether the prior's gains `expected` predict the measured `values`; both are (points, sizes) with centred
-    columns.
+    """Return whether a prior's `expected` gains predict the measured `values`.
 
-    The test is leave-one-out cross-validation. With only two points, it suffices that the better point is predicted.
+    Both are float64[points, sizes] with columns of mean 0. The test is leave-one-out cross-validation. With only two
+    points, it suffices that the better point is predicted.
     """
     count, freedom = len(values), len(values) / max(len(values) - 1, 1)
     both, alone = np.sum(expected * values, axis=1), np.sum(expected**2, axis=1)
@@ -138,7 +140,7 @@ def has_skill(expected: Floats, values: Floats) -> bool:
 
 
 def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
-    """Return the gains that `prior` expects for `points`, minus their mean; 0 for unknown points."""
+    """Return the gains that `prior` expects for `points`, minus their mean and with limited spread; 0 if unknown."""
     known = np.array([prior.gains[point] for point in points if point in prior.gains])
     mean = known.mean(axis=0)
     scale = max(1.0, float((known - mean).std()) / MOST_SPREAD)
@@ -185,12 +187,19 @@ def axes_of(points: Sequence[Any]) -> list[Axis]:
 _ROOT_3 = np.sqrt(3.0)
 _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
-"""Prior of the covariance parameters (medians, and standard deviations of their logarithms): how fast the logarithms of
-times change over a parameter's range, over how many doublings of the size they correlate, their spread, their noise."""
+"""Prior of the covariance parameters: their medians (`_EXPECTED`) and standard deviations of their logarithms.
+
+scale:   how fast the logarithms of times change over a parameter's range
+octaves: over how many doublings of the size they stay correlated
+spread, noise: their standard deviation between points, and that of their measurement noise
+"""
 
 
 MOST_SURPRISE = 6.0
-"""Limit of covariance parameters, in prior deviations: without it, constant values would drive them to infinity."""
+"""Maximum distance of covariance parameters from their medians, in standard deviations of their prior.
+
+Without this limit, constant measurements would drive them to infinity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +219,8 @@ class SizeModel:
     Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
     O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
     Kronecker products: Saatci, Scalable Inference for Structured Gaussian Process Models, 2011, section 5.2). Kx is a
-    product of exponentials over the axes, so times may change as abruptly with a number as with a name; Kz is Matern
-    3/2 in octaves of the size.
+    product of exponentials over the axes, so times may change as abruptly with a numeric parameter as with a named one;
+    Kz is Matern 3/2 in octaves of the size.
     """
 
     def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int]) -> None:
@@ -248,7 +257,9 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` has each size's weight in output o.
+        """Predict outputs, which are weighted means over sizes, at the points `others` from `values` at `points`.
+
+        Row o of `outputs` contains the weight of each size in output o.
 
         Return the mean and the standard deviation of each output at each point, arrays of (points, outputs).
         """
@@ -379,7 +390,8 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is not in any argument; at least one must be left. Never raises, even for invalid values.
+        """Return the best untried point, which is in none of the arguments. At least one such point must exist. Never
+        raises, even for invalid values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
         counts both kinds of failure.

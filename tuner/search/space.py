@@ -28,7 +28,7 @@ from chorale.tuner.trials.records import LIBRARY_PARAMETERS, PLAN_PARAMETERS, Ca
 MAX_POINTS = 10**5
 ELEMENT_BYTES = 4
 MAX_PADDING = 0.05
-"""Largest relative growth of a vector when its chunks are rounded up to whole elements."""
+"""Maximum growth, as a fraction, of a vector whose chunks are rounded up to whole elements."""
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 """Parameter -> option that a method must have for the parameter to matter. `depth` pipelines trees, so it needs `k`."""
 
@@ -198,7 +198,7 @@ class CampaignConstraints:
         return None
 
     def _excess(self, candidate: Candidate, chunks: int) -> str | None:
-        """Return the target's limit that `candidate` certainly exceeds, or None if it may be within all limits."""
+        """Return which limit of the target `candidate` certainly exceeds, or None if it may be within all limits."""
         limits = self.limits
         if self.ranks > limits.ranks:
             return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"

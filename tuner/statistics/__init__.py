@@ -1,4 +1,4 @@
-"""Draw conclusions from launches: compare programs with known error probabilities, and decide what to measure next.
+"""Draws conclusions from launches: compares programs with known error probabilities, and decides what to measure next.
 
 This package has no side effects.
 """

@@ -1,5 +1,6 @@
-"""Finds the best program at a size: measures contenders side by side with the baselines until the choice is certain
-or the budget is used up.
+"""Finds the best program at a size by measuring contenders side by side with the baselines.
+
+Measuring ends when the choice is certain or the budget is used up.
 
 The choice is certain if, with probability 95 %, it is within 2 % of the best of all contenders and baselines. A program
 is chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both error probabilities
@@ -37,7 +38,7 @@ RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 HOPELESS = 4
 """A contest ends undecided if a decision would need this many times the allowed launches."""
 MAX_LAUNCHES = 10**6
-"""Estimates above this are reported as this number: equally fast programs can never be distinguished."""
+"""Maximum estimate of the launches that a decision needs; for equally fast programs there is no finite number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class SizeVerdict:
     baseline:     the fastest baseline
     leader:       the fastest program, proven or not; `speedup_low` and `speedup_high` bound its speed-up over the
                   baseline, with `confidence`
-    behind:       upper bound on how much slower the choice is than the best program or baseline: 0.02 is 2 %
+    behind:       upper bound on how much slower the choice is than the best program or baseline: 0.02 means 2 %
     launches:     number of launches in which the size was measured
     more_launches: number of further launches that a decision would probably need; 0 once it is decided
     more_seconds: measuring time of these launches
@@ -90,7 +91,7 @@ LEAST_DEVIATION = 5e-4
 """Lower limit for the standard deviation of the logarithm of a launch's time, because clocks are not more precise."""
 
 OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
-"""A launch is an outlier of a program if its residual exceeds this many robust deviations, and this absolute value."""
+"""A program's time in a launch is an outlier if its residual exceeds this many robust deviations and this value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +137,7 @@ class LaunchTable:
         self._columns.append(np.array([_middle(times_s.get(name, ())) for name in self.names]))
 
     def differences(self, index: int) -> Differences:
-        """Return the differences of all programs from the program with number `index`."""
+        """Return the differences of all programs from the program with index `index`."""
         logarithms = self.logarithms
         apart = logarithms - logarithms[index]
         both = np.isfinite(apart)
@@ -145,7 +146,7 @@ class LaunchTable:
             mean = np.where(launches > 0, np.where(both, apart, 0.0).sum(axis=1) / launches, np.nan)
             scatter = np.where(both, (apart - mean[:, None]) ** 2, 0.0).sum(axis=1)
             pooled, pooled_freedom = self.pooled()
-            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without this pair's own freedom
+            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # other pairs' degrees of freedom
             weight = np.minimum(others, MAX_POOLED)
             freedom = weight + np.maximum(launches - 1, 0.0)
             variance = (weight * 2 * pooled + scatter) / np.maximum(freedom, 1.0)
@@ -155,11 +156,12 @@ class LaunchTable:
         return Differences(mean, deviation, freedom, launches)
 
     def pooled(self) -> tuple[float, float]:
-        """Return the variance of a program's time between launches, without effects common to all programs in a launch,
-        and its degrees of freedom.
+        """Return the pooled variance of a program's time between launches, and its degrees of freedom.
+
+        Effects that are common to all programs in a launch are excluded.
         """
         squares, freedom, logarithms = 0.0, 0.0, self.logarithms
-        grouped: dict[bytes, list[int]] = {}  # which programs were measured -> the launches that measured them
+        grouped: dict[bytes, list[int]] = {}  # mask of measured programs -> launches with this mask
         present = np.isfinite(logarithms)
         for column in range(self.count):
             grouped.setdefault(present[:, column].tobytes(), []).append(column)
@@ -172,7 +174,7 @@ class LaunchTable:
         return (squares / freedom if freedom else 0.0), freedom
 
     def outliers(self) -> list[tuple[str, int]]:
-        """Return (program, launch number from 0) for each time that is far from what the other times predict."""
+        """Return (program, index of the launch) for each time that is far from what the other times predict."""
         logarithms = self.logarithms
         if self.count < 3:
             return []
@@ -363,7 +365,7 @@ LONGEST_INTERVAL = 16
 """Maximum number of trials between two measurements of the baselines."""
 
 FEW = 8
-"""With fewer changes than this, their scatter is not a reliable estimate, so the known deviation is a lower limit."""
+"""With fewer observed changes than this, their scatter is unreliable, so `deviation` is used as its lower limit."""
 
 
 class Controls:
@@ -393,7 +395,7 @@ class Controls:
 
     @property
     def deviation(self) -> float:
-        """Return the estimated standard deviation, between launches, of the logarithm of a time."""
+        """Return the estimated standard deviation of the logarithm of a time between launches."""
         within = float(np.median(self._within)) if self._within else 0.0
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
@@ -441,7 +443,7 @@ def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2
 
 
 def race_ratio(deviation: float) -> float:
-    """Return the ratio to the best time above which a program is dropped after its first repetitions."""
+    """Return the multiple of the best time above which a program is dropped after its first repetitions."""
     return float(np.exp(max(RACE_LEAST, RACE_DEVIATIONS * 2**0.5 * deviation)))
 
 

@@ -1,4 +1,4 @@
-"""Serve MLflow's pages and API for a data folder in this process, protected by the folder's password."""
+"""Serves MLflow's web pages and API for a data folder in this process; access needs the folder's password."""
 
 import base64
 import binascii

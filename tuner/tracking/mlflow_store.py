@@ -35,10 +35,10 @@ _CLOUD = ("databricks", "databricks-uc", "uc")
 
 
 def create_database(uri: str) -> None:
-    """Create the SQLite database at `uri` and its folder, accessible only to this user. Does nothing if it exists or if
-    `uri` is not a SQLite database.
+    """Create the SQLite database at `uri` and its folder, accessible only to this user.
 
-    MLflow must be installed. Raises Unavailable if the file cannot be created.
+    Does nothing if the database exists or if `uri` is not a SQLite database. MLflow must be installed. Raises
+    Unavailable if the file cannot be created.
     """
     file = sqlite_file(uri)
     if file is None or _is_there(file):
@@ -164,7 +164,7 @@ class MlflowStore:
             return str(experiment.experiment_id)
 
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
-        """Return the runs whose tag `tag` has the given value: value of their tag `key` -> run.
+        """Return the runs whose tag `tag` is `value`, indexed by the value of their tag `key`.
 
         If several runs have the same key, a request was repeated because its response was lost. One of these runs is
         kept, a finished one if possible, and the others are deleted.
@@ -353,10 +353,10 @@ def load_mlflow() -> ModuleType:
 
 
 def _spare_the_disk(connection: object, _record: object) -> None:
-    """Make SQLite use a write-ahead log and few syncs, because a trial has about eight transactions, each of
-    which would be synced to disk.
+    """Make SQLite use a write-ahead log and few syncs.
 
-    A power failure may lose the latest runs but never corrupts the database; --resume uploads these runs again.
+    A trial has about eight transactions, and each of them would otherwise be synced to disk. A power failure may lose
+    the latest runs but never corrupts the database; --resume uploads these runs again.
     """
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA journal_mode=WAL")

@@ -54,7 +54,7 @@ REASON = "chorale.promotion_reason"
 RATIO = "chorale.promotion_ratio"
 ROLLED_BACK = "chorale.rolled_back"
 HISTORY = "chorale.champions."
-"""Tag of a model, followed by an alias: numbers of the versions that had the alias, oldest first."""
+"""Prefix of a model's tag, followed by an alias. The tag lists the versions that had the alias, oldest first."""
 MAX_REMEMBERED = 100
 
 
@@ -69,7 +69,7 @@ class StoredProgram:
 
 @dataclass(frozen=True, slots=True)
 class BestProgram:
-    """Says what to run at the sizes of one size class, a program or a baseline, with the measurements.
+    """The program or baseline to run at the sizes of one size class, with its measurements.
 
     trial:    the class's best trial
     sizes:    measured times of the program or baseline to run

@@ -26,7 +26,7 @@ from chorale.tuner.trials.store import Store, uninterrupted
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 NOTICE_S = 10.0
-"""Seconds of waiting after which the user gets a message."""
+"""Seconds after which the user is told what Chorale is waiting for."""
 
 
 def size_metrics(sizes: Sequence[records.SizeResult], prefix: str = "") -> list[MetricPoint]:
@@ -108,7 +108,7 @@ class Tracker:
         This imports MLflow, which takes a second. Other methods call this one if it has not been called.
         """
         if self._opening is None:
-            with uninterrupted():  # half an import cannot be repeated at the end of an interrupted launch
+            with uninterrupted():  # after an interrupted import, MLflow cannot be imported again
                 load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
             self._opening = self._thread.submit(self._guarded, self._open)
         return self._opening
