@@ -141,25 +141,35 @@ class JobStore:
         _metadata.create_all(self._engine)
 
     def save_job(self, job: Job) -> None:
+        """Insert the job, or replace its state and document."""
         document = job.model_copy(update={"progress": None}).model_dump_json()
-        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": document}
-        with self._engine.begin() as connection:
-            changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount
-            if not changed:
-                number = sql.select(sql.func.coalesce(sql.func.max(_jobs.c.number), 0) + 1).scalar_subquery()
-                connection.execute(sql.insert(_jobs).values(number=number, **row))
+        with self._engine.begin() as connection:  # in plain SQL, which is faster than composing a statement
+            connection.exec_driver_sql(
+                "INSERT INTO requested_jobs (id, number, owner, state, document) "
+                "VALUES (?, (SELECT coalesce(max(number), 0) + 1 FROM requested_jobs), ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET state = excluded.state, document = excluded.document",
+                (job.id, job.owner, job.state.value, document),
+            )
 
     def job(self, job_id: str) -> Job | None:
-        return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
+        texts = self._column(_jobs.c.document, _jobs.c.id == job_id)
+        return Job.model_validate_json(texts[0]) if texts else None
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
         """Return jobs, newest first: all jobs, or only those of `owner` and those in one of `states`."""
-        query = sql.select(_jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
+        return [Job.model_validate_json(text) for _state, text in self.job_texts(owner, states, limit)]
+
+    def job_texts(
+        self, owner: str | None, states: Sequence[JobState], limit: int | None
+    ) -> Sequence[tuple[JobState, str]]:
+        """Return the states of jobs and the JSON documents that are stored, as `jobs` does but without parsing them."""
+        query = sql.select(_jobs.c.state, _jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
             query = query.where(_jobs.c.owner == owner)
         if states:
             query = query.where(_jobs.c.state.in_([state.value for state in states]))
-        return self._select(query)
+        with self._engine.connect() as connection:
+            return [(JobState(row.state), row.document) for row in connection.execute(query)]
 
     def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
         """Store a result unless one is stored for `key`. Results with the same key are equal."""
@@ -175,8 +185,8 @@ class JobStore:
                 connection.execute(sql.insert(_results).values(row))
 
     def result_texts(self, key: str) -> tuple[str, str] | None:
-        """Return a result's document and the list of its file names, both as JSON text; None if there is no result."""
-        query = "SELECT document, files FROM results WHERE key = ?"  # plain SQL, which is faster than composing a query
+        """Return a result's document and the names of its files, as stored JSON strings."""
+        query = "SELECT document, files FROM results WHERE key = ?"  # plain SQL is faster, as in `save_job`
         with self._engine.connect() as connection:
             row = connection.exec_driver_sql(query, (key,)).first()
         return None if row is None else (row.document, row.files)
@@ -229,10 +239,6 @@ class JobStore:
 
     def _path(self, key: str, name: str) -> Path:
         return self._files / f"{key}.{name}"
-
-    def _select(self, query: sql.Select[Any]) -> list[Job]:
-        with self._engine.connect() as connection:
-            return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
     def _column(self, column: sql.Column[Any], where: sql.ColumnElement[bool]) -> list[str]:
         with self._engine.connect() as connection:

@@ -118,8 +118,12 @@ class JobScheduler:
             raise NotFound("you have no job {}", job_id, "list your jobs at /v1/jobs")
         return self._now(job)
 
-    def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
-        return [self._now(job) for job in self.store.jobs(owner, states, limit)]
+    def job_texts(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[str]:
+        """Return jobs as JSON texts, newest first. Those that have ended are returned as they are stored."""
+        return [
+            text if state.is_final else self._now(Job.model_validate_json(text)).model_dump_json()
+            for state, text in self.store.job_texts(owner, states, limit)
+        ]
 
     def cancel(self, job_id: str, caller: Caller) -> Job:
         """Remove a job from the queue or stop it. Raises CheckFailed if it has finished."""
