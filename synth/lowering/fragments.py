@@ -30,7 +30,7 @@ _IN_ORDER = (
     CollectiveName.BROADCAST,
     CollectiveName.REDUCE_SCATTER,
 )
-"""In place, all chunks of these collectives stay in one buffer, in the order of their indices."""
+"""In these collectives, if they are in place, all chunks stay in one buffer, in the order of their indices."""
 
 
 def stays_in_order(shape: BufferShape) -> bool:
@@ -39,7 +39,7 @@ def stays_in_order(shape: BufferShape) -> bool:
 
 
 class Placement:
-    """Tracks each chunk's memory location on each rank: the current one, and the one for its arrival (`arrival`).
+    """Tracks where each rank stores each chunk: `current` location, and where the chunk is stored when it arrives.
 
     A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
     elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored directly in the
@@ -133,7 +133,7 @@ class Placement:
 def _moments(
     shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False
 ) -> NDArray[np.int32]:
-    """Return int32[ranks, chunks]: the first (or `latest`) step in which a rank sends or receives a chunk; else -1.
+    """Return int32[ranks, chunks]: first step (last, if `latest`) in which a rank sends or receives a chunk, or -1.
 
     rank: the sender of each message, to find steps with sends, or the receiver, to find steps with receives
     """
@@ -178,7 +178,8 @@ class FragmentLimits:
     """Limits on the size of fragments, each of which one send and one receive instruction move.
 
     longest:   maximum number of chunks in a fragment
-    exchanged: maximum number of chunks in steps in which a rank receives into memory from which it also sends
+    exchanged: maximum number of chunks in a fragment of a step in which a rank receives into memory from which it also
+               sends
     across:    whether a fragment may span several messages of a connection
     """
 
@@ -191,8 +192,9 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
     """Return the fragments of all messages. Afterwards, `placement.current` has the state after the last message.
 
     A step sends the data that were in memory before the step. If a rank receives into memory from which it sends, the
-    receive has to wait for the send. Two ranks that exchange data would then wait for each other if a fragment did not
-    fit into the connection buffer; `limits.exchanged` prevents this. O(chunks moved * log(chunks of a step)).
+    receive has to wait for the send. Two ranks that exchange data in this way would wait for each other forever if a
+    fragment did not fit into the connection buffer; `limits.exchanged` prevents this.
+    O(chunks moved * log(chunks of a step)).
     """
     edges = np.flatnonzero(np.diff(messages.step, prepend=-1, append=-1)).tolist()
     rows_of_steps = (slice(first, end) for first, end in pairwise(edges))

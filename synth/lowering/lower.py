@@ -102,7 +102,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
 
 def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """Return `schedule` with switches turned into processes. Raises InvalidInput if the target does not allow it."""
+    """Return `schedule` with switches turned into processes. Raises InvalidInput if the target has no processes."""
     if not schedule.is_in_network:
         return schedule
     if options.target != PROCESS_TARGET:
@@ -117,8 +117,8 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
     """Return `options` with the number of channels for which the schedule is expected to be fastest.
 
     Runtimes move a long chunk in several passes. In deep trees, several channels let consecutive passes overlap. The
-    best number is about twice the duration of a pass divided by the time for which it occupies the busiest link. Fewer
-    channels are used if that many do not fit. All other schedules get one channel.
+    best number of channels is about 2 d / b, if a pass takes time d and occupies the busiest link for time b. If so
+    many channels do not fit, fewer are used. All other schedules get one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)
@@ -268,7 +268,7 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
-    """Return the options closest to `options` that fit, with other channel or instance counts; None if none fit.
+    """Return the options closest to `options` that fit, by changing the channel or instance count; None if none fit.
 
     Fewer instances or fewer channels need fewer blocks; more channels mean fewer steps per block. Each of these changes
     is tried separately. If none helps, fewer channels with one instance are tried. O(log) calls to `fits`.

@@ -39,7 +39,8 @@ class Timetable:
     """Start times of transfers, from list scheduling. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
 
     start:   start time of each transfer
-    step:    time interval in which each transfer begins, later than the intervals of the transfers that it waits for
+    step:    index of the time interval in which each transfer begins; greater than the index of any transfer that it waits
+             for
     end:     time at which all transfers have ended
     busiest: total time for which the busiest link is occupied
     """
@@ -104,7 +105,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
 
 
 def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits | None:
-    """Find which transfers wait for which. Returns None if a step both reads and writes a memory cell."""
+    """Find which transfers wait for which others. Returns None if a step both reads and writes a memory cell."""
     links = schedule.topology.links
     ends = [
         side(links)[transfers.route].astype(np.int64)
@@ -161,7 +162,7 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     np.add.at(users, box, ports)
     if ports.shape[1] == 1 or not (users > 1).any():  # ranks of a box do not share rails
         return nowhere
-    # The rail on which each tree first leaves a box, or -1. Its first chunk and whether it adds identify a tree.
+    # The rail on which each tree first leaves a box, or -1. A tree is identified by its first chunk and whether it adds.
     tree = (transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo) * 2 + transfers.reduce
     rail_of_tree = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
     leaving = np.flatnonzero(crossing)
@@ -176,10 +177,10 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
 """In trees with at least this many levels, each channel is used for a range of levels or for a time interval.
 
-This would not make trees with fewer levels faster.
+Trees with fewer levels would not become faster.
 """
 MIN_LEVELS_FOR_TIMETABLE = 3
-"""Streams with at least this many levels follow a timetable. For lower trees, ordering by depth is good enough."""
+"""Trees with at least this many levels follow a timetable. For shallower trees, ordering by depth is good enough."""
 MAX_STREAMING_STEPS = 256
 
 
@@ -215,7 +216,7 @@ class ChannelMessages:
 
 
 def tree_levels(schedule: Schedule) -> int:
-    """Return the number of tree levels (up and down) through which data stream, or 0 for a schedule with steps."""
+    """Return the number of tree levels (up and down) through which data stream, or 0 for a stepped schedule."""
     if schedule.kind != "pipelined" or schedule.collective.is_alltoall:
         return 0
     return int(schedule.transfers.step.max(initial=0)) + 1
@@ -236,10 +237,10 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
     """Return how many chunks each transfer should move in trees with many roots.
 
-    Chunks that travel together are forwarded when all of them have arrived, so fewer chunks are better. However, with
+    Chunks in one transfer are forwarded only when all of them have arrived, so fewer chunks are better. However, with
     few chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
-    number that stays well below the limits, or the length of the longest transfer if no number does. O(rows *
-    log(chunks of a transfer)).
+    number of chunks that stays well below the limits, or the length of the longest transfer if none does.
+    O(rows * log(chunks of a transfer)).
     """
     transfers, links = vector.transfers, schedule.topology.links
     length = transfers.hi.astype(np.int64) - transfers.lo
@@ -268,9 +269,9 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
     links becomes one message between the ends of the route. Parallel links between two ranks are different lanes.
 
     Normally, the chunks sent over a connection in a step are distributed over the channels of every instance. In deep
-    trees, each channel instead gets all chunks in a range of depths or in a time interval. The reason is that runtimes
-    move long chunks in several passes, and a block begins a pass only after it has finished the previous pass. A block
-    for a tree from root to leaves would wait for the complete tree in every pass. Channels without messages are
+    trees, each channel instead gets all chunks in a range of depths or in a time interval. Runtimes move long chunks in
+    several passes, and a block begins a pass only after it has finished the previous pass. If a block handled all
+    depths from root to leaves, it would wait for the complete tree in every pass. Channels without messages are
     removed, and the others are renumbered. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
@@ -297,7 +298,7 @@ class _MessageRows:
     begun:      number of the group's chunks in earlier rows
     total:      number of the group's chunks in all rows
     channels:   number of channels over which the group is spread, proportional to the traffic between its ranks
-    whole:      the only channel that gets the row; -1 if the group is spread over channels
+    whole:      channel that carries the complete row; -1 if the group is spread over several channels
     moment:     step of the program
     start:      start time in the timetable; 0 without a timetable
     """

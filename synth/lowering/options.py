@@ -21,10 +21,10 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """Options for lowering a schedule. The target's limits decide whether they can be used.
+    """Options for lowering a schedule. Lowering fails if the program would exceed the limits of the target.
 
     target:    name of the target, see `chorale.synth.targets.registry`
-    channels:  number of channels among which each connection's transfers in a step are divided
+    channels:  number of channels over which the transfers between two ranks in a step are distributed
     instances: number of parallel copies of the schedule, each with its own part of the data and its own channels
     protocol:  the runtime's wire protocol
     in_place:  whether input and output share memory
@@ -32,7 +32,8 @@ class LoweringOptions:
                simultaneously; None for the target's default
     fuse:      whether a rank receives and forwards data in one instruction if possible, instead of in two blocks
     chunks:    chunks per shard in each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
-    min_bytes, max_bytes: smallest and largest vector size for which the program is used; `max_bytes` 0 means no limit
+    min_bytes, max_bytes: smallest and largest vector size in bytes for which the program is used; `max_bytes` 0 means
+                          no limit
     reads, block_group, pipeline_bytes, threads, vector_bytes: for one-sided targets, see
                `chorale.synth.programs.program`
     ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the

@@ -101,7 +101,7 @@ _SCRATCH = BUFFERS.index("s")
 
 
 Joins = dict[tuple[int, int], int]
-"""For blocks that receive and send: the rank to which the block sends, by (channel, rank from which it receives)."""
+"""Maps (channel, rank from which a block receives) to the rank to which it sends, for blocks that do both."""
 
 _RECV, _SEND, _RRC = OPS.index(Op.RECV), OPS.index(Op.SEND), OPS.index(Op.RECV_REDUCE_COPY)
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
@@ -110,11 +110,12 @@ _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_
 def fuse_ops(
     unfused: UnscheduledOps, src: Column, dst: Column, needed_cells: NDArray[np.bool_], *, stores_sums: bool = False
 ) -> tuple[UnscheduledOps, Joins]:
-    """Fuse receives of one rank with sends. Return (instructions, pairs of directions that must share a block).
+    """Fuse receives and sends of a rank. Return (instructions, pairs of directions that must share a block).
 
-    A send can be fused with the receive that wrote everything it sends. The two directions then share a block, in which
-    their instructions take turns, so this is only done if few of these instructions remain unfused. The order of
-    messages on each connection does not change. O(cells touched + instructions * log(instructions)).
+    A send can be fused with the receive that wrote everything it sends. The two directions of the connections then
+    share a block, in which their instructions take turns. Therefore directions are only joined if few of their
+    instructions remain unfused. The order of messages on each connection does not change.
+    O(cells touched + instructions * log(instructions)).
 
     Args:
         unfused: The instructions.
@@ -172,7 +173,7 @@ def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -
 
 
 def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
-    """Return pairs (receiving direction, sending direction) with the most instructions that can be fused.
+    """Return the pairs (receiving direction, sending direction) in which the most instructions can be fused.
 
     into, out: the directions of each receive and send that could be fused
     """
@@ -200,7 +201,7 @@ def hanging_blocks(program: Program) -> list[tuple[int, int]]:
 UNBOUNDED = sys.maxsize
 
 Key = tuple[int, Role, int]
-"""Block key (channel, role, peer): one direction of the connection to a rank, or local work (peer NO_PEER)."""
+"""Identifies a block by (channel, role, peer): one direction of the connection to a rank, or local work (NO_PEER)."""
 
 
 def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> tuple[Column, Column, Column, Column]:

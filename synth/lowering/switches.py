@@ -1,13 +1,14 @@
-"""Lowers schedules in which switches add or multicast, to MSCCL++ plans or to programs with a process per switch.
+"""Lowers schedules in which switches add or multicast to MSCCL++ plans, or to programs with a process per switch.
 
 A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
-with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks.
-Before and after this operation, all ranks exchange relaxed signals: the first round shows that all ranks have begun,
-the second that all have finished. No MSCCL++ release can read an operation in which the switch adds for one rank only,
-so other trees, for example over several boxes, cannot become plans.
-In the other form, each rank is a process, and each switch that adds or multicasts is a further process, numbered after
-the ranks. CPUs emulate switches in this way, and parameter servers and SmartNICs also work like this. A process stores
-data before it forwards them, so what a switch does in one step of the schedule takes several steps here.
+with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks. All
+ranks exchange relaxed signals before this operation, to know that all ranks have begun, and after it, to know that all
+have finished. No MSCCL++ release can read an operation in which the switch adds for one rank only, so other trees, for
+example over several boxes, cannot become plans.
+
+In a program with processes, each rank is a process, and each switch that adds or multicasts is another process,
+numbered after the ranks. CPUs emulate switches in this way, and parameter servers and SmartNICs also work like this. A
+process stores data before it forwards them, so what a switch does in one step of the schedule takes several steps here.
 """
 
 from dataclasses import fields
@@ -28,7 +29,7 @@ from chorale.synth.topology.expansions import process_network, promoted
 
 Numbers = NDArray[np.int64]
 PROCESS_TARGET = "oneccl-xml"
-"""The only target whose programs can have processes for switches. They run on CPUs."""
+"""The only target whose programs can have processes for switches. Its programs run on CPUs."""
 
 
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> plan.ExecutionPlan:

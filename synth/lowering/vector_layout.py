@@ -1,10 +1,10 @@
 """Divides a program's vector into chunks, and expresses the schedule's transfers in these chunks.
 
-Chunks can be split or merged. Small chunks pipeline better; with fewer chunks, more vector sizes can be divided evenly.
-If shards differ in size, they are stored in index order, as is the default in MPI: the input of an alltoallv begins
-with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores each shard once,
-and each target stores the shards that it receives; a combine does the opposite. A program's vector size is the size of
-the longest buffer of any rank.
+Chunks can be split or merged. With small chunks, data can be pipelined better; with few chunks, more vector sizes can
+be divided evenly. If shards differ in size, they are stored in index order, as is the default in MPI: the input of an
+alltoallv begins with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores
+each shard once, and each target stores the shards that it receives; a combine does the opposite. A program's vector
+size is the size of the longest buffer of any rank.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """List the integers from `first[i]` to `first[i] + length[i] - 1` for each i; return (i, integer) as columns."""
+    """Return columns (i, integer): for each i, the integers from `first[i]` to `first[i] + length[i] - 1`."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -114,7 +114,7 @@ class VectorLayout:
         return replace(self, transfers=replace(rows, lo=low.astype(kind), hi=high.astype(kind)))
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
-        """Return, for each shard number in `shard`, the index of the shard's first chunk in copy number `instance`."""
+        """Return the index of the first chunk of each shard in `shard`, in copy number `instance` of the schedule."""
         if self.sizes is not None:
             return (np.cumsum(self.sizes) - self.sizes)[shard]
         return (shard * self.instances + instance) * self.chunks_per_shard
@@ -195,7 +195,8 @@ def _largest_divisor(number: int, most: int) -> int:
 class UnevenShape(BufferShape):
     """Buffers of all ranks in an uneven collective. Shard i has `sizes[i]` chunks.
 
-    inputs, outputs: for each rank, the shards that it holds initially and those that it must hold at the end, in order
+    inputs, outputs: for each rank, the shards that it holds initially and those that it must hold at the end, in buffer
+                     order
     """
 
     sizes: tuple[int, ...] = ()

@@ -1,12 +1,13 @@
 """Finds the order in which a program adds the ranks' contributions, by executing the program on expressions.
 
-An expression is a rank's contribution or the sum of two expressions. The sum of two floating-point numbers does not
-depend on which comes first, so a sum is an unordered pair, but the nesting of sums does matter.
+An expression is a rank's contribution or the sum of two expressions. Swapping the two operands of a floating-point
+addition does not change the result, so a sum is an unordered pair. How sums are nested does matter.
 
-One execution is enough: a program without races (see `check_execution`) orders all accesses to a chunk by its blocks,
-waits and messages, and blocks make no choices. Each chunk therefore takes the same values no matter which block runs
-first. A runtime may split chunks into pieces and pipeline reductions piece by piece, but the order stays the same for
-each element. The vector size only determines which chunk an element is in.
+One execution is enough. In a program without races (see `check_execution`), the sequence of instructions in each block,
+the waits and the messages determine the order of all accesses to a chunk, and blocks make no choices. Each chunk
+therefore takes the same values no matter which block runs first. A runtime may split chunks into pieces and pipeline
+reductions piece by piece, but the order stays the same for each element. The vector size only determines which chunk an
+element is in.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,9 +27,9 @@ from chorale.synth.programs.program import Op, Position, Program, chunks_moved
 from chorale.synth.programs.rounds import execution_order
 
 MAX_MOVES = 2**22
-"""`order_of_additions` returns None for programs that move more chunks than this, because it would take too long."""
+"""Maximum number of chunks that a program may move. `order_of_additions` would take too long for larger programs."""
 SumOf = Callable[[int, int], int]
-"""Returns the number of the sum of two expressions."""
+"""Takes the numbers of two expressions and returns the number of their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class OrderOfAdditions:
         return max(depths[expression] for result in self.results.values() for expression in result)
 
     def digest(self) -> str:
-        """Return a hash that is equal for two programs if and only if they add all chunks in the same orders."""
+        """Return a hash that is equal for two programs if and only if they add each chunk in the same order."""
         hashes = [sha256(f"{rank}".encode()).digest() for rank in range(self.ranks)]
         for left, right in self.sums:
             hashes.append(sha256(b"+" + b"".join(sorted((hashes[left], hashes[right])))).digest())
@@ -104,11 +105,11 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
 
     Args:
         program: A program or plan that passed the check.
-        most_moves: Maximum number of chunks that a program may move. For plans, a quarter of this is allowed.
+        most_moves: Maximum number of chunks that a program may move. For plans, the limit is a quarter of it.
 
     Returns:
         The order. None for collectives that add nothing, custom collectives, programs that exceed `most_moves`, and
-        plans in which a switch adds, because a switch chooses its own order.
+        plans in which a switch adds, because the switch chooses the order.
 
     Raises:
         InvalidInput: The program deadlocks, or a result comes from a chunk that was never written.
@@ -122,7 +123,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
     sums: dict[tuple[int, int], int] = {}
 
     def sum_of(value: int, other: int) -> int:
-        """Return the number of the sum of two expressions; the order of the two does not matter."""
+        """Return the number of the sum of the expressions `value` and `other`, which may be swapped."""
         return sums.setdefault((min(value, other), max(value, other)), len(program.ranks) + len(sums))
 
     if isinstance(program, ExecutionPlan):
@@ -204,7 +205,7 @@ class _PlanExecution(PlanRun):
             self._held[first : first + pieces] = [rank] * pieces
 
     def results(self, chunk_of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """Return the expressions in each rank's output chunks, or in their pieces if the pieces of a chunk differ."""
+        """Return the expression in each output chunk of each rank, or in each piece if the pieces of a chunk differ."""
         for rank in range(len(self._plan.ranks)):
             self._begin(rank, 1)
         moved = True

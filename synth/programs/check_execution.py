@@ -1,8 +1,8 @@
 """Executes a program symbolically with the shortest messages that can occur and reports what goes wrong.
 
-Instead of data, each chunk holds the set of ranks that contributed to it. A kernel executes the program, after it
-has been converted to arrays. Runtimes repeat a program for successive parts of long chunks; one repetition is enough
-for the check, as [`programs.cpp`](../kernels/cpp/programs.cpp) explains.
+Instead of data, each chunk holds the set of ranks that contributed to it. The program is converted to arrays and then
+executed by compiled code. Runtimes repeat a program for successive parts of long chunks; one repetition is enough for
+the check, as [`programs.cpp`](../kernels/cpp/programs.cpp) explains.
 """
 
 from bisect import bisect_left, bisect_right
@@ -74,7 +74,7 @@ class FlatProgram(NamedTuple):
     """A program converted to arrays for the kernel.
 
     code: instructions and blocks
-    first_block, first_cell: first block and first cell of each rank, followed by the total number
+    first_block, first_cell: first block and first cell of each rank, followed by the total number of blocks and cells
     longest: number of chunks in the longest send of each connection
     """
 
@@ -200,7 +200,7 @@ class ExecutionRuns:
     """Executes a program symbolically with different message lengths, and reports violations.
 
     excess: why the program is too large to be executed, or ""
-    waste:  after a run, a violation if instructions moved chunks that had never been written
+    waste:  violation found in the last run if instructions moved chunks that had never been written; otherwise empty
     """
 
     def __init__(self, program: Program, max_words: int) -> None:
@@ -241,7 +241,7 @@ class ExecutionRuns:
         return found
 
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
-        """Return (rank, block) of each block that does not finish with messages of this number of chunks."""
+        """Return (rank, block) of each block that hangs if messages have at most `message_chunks` chunks."""
         progress = self._executed(message_chunks).progress
         return [self._flat.block_of(block) for block in self._unfinished(progress)]
 
@@ -392,21 +392,22 @@ class Verdict:
 
 
 def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[ProgramViolation]:
-    """Execute `program` with messages of any size and return the violations; see `execution_verdict`."""
+    """Return the violations that `execution_verdict` finds in `program` if messages may have any size."""
     return list(execution_verdict(program, None, max_words).violations)
 
 
 def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
     """Execute `program` under several conditions, up to the first run with a violation. The structure must be valid.
 
-    The larger the vector, the fewer chunks fit into a message. With a `buffer`, the program is checked with the
-    shortest messages that can occur at its sizes. If it deadlocks with these, it is checked with the shortest messages
-    that avoid the deadlock, and `max_bytes` is the largest vector that has messages of this length. Without a buffer,
-    and for programs that Chorale lowered, it is checked with messages of one chunk. Longer messages cannot cause a
-    deadlock, because they only reduce the number of sends that wait for a slot.
+    The larger the vector, the fewer chunks fit into a message. If `buffer` is given, the program is checked with the
+    shortest messages that can occur at its vector sizes. If it deadlocks with these, it is checked with the shortest
+    messages that avoid the deadlock, and `max_bytes` is the size of the largest vector with messages of this length.
+    Without `buffer`, and for programs that Chorale lowered, the program is checked with messages of one chunk. Longer
+    messages cannot cause a deadlock, because they only reduce the number of sends that wait for a slot.
 
-    Races are searched for with the shortest messages, because these impose the least order. Without races, the result
-    does not depend on the order of the blocks or the length of messages. O(runs * chunks moved * ranks / 64).
+    The search for races uses the shortest messages, because these order the fewest accesses. If there are no races, the
+    result depends neither on the order in which blocks run nor on the length of messages.
+    O(runs * chunks moved * ranks / 64).
 
     Args:
         program: The program.

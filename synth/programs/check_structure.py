@@ -38,7 +38,7 @@ _REDUCE = OPS.index(Op.REDUCE)
 Connection = tuple[int, int, int]
 """(sender, receiver, channel)."""
 Counts = dict[Connection, list[int]]
-"""The chunk counts of the messages on each connection, in order."""
+"""The number of chunks in each message of a connection, in order."""
 _Mark = tuple[int, int, int, str, str]
 """(block, step or -1 for the block itself, sort key of the rule, rule, message)."""
 
@@ -57,7 +57,7 @@ class MessageBuffer:
         return min(max(self.slot_bytes // -(-size_bytes // chunks), 1), MOST_CHUNKS)
 
     def largest_size(self, message_chunks: int, chunks: int) -> int | None:
-        """Return the largest vector size in bytes for `message_chunks` or more chunks per message; None: no limit."""
+        """Return the maximum vector size in bytes with at least `message_chunks` chunks per message; None: no limit."""
         return None if message_chunks <= 1 else chunks * (self.slot_bytes // message_chunks)
 
 
@@ -71,7 +71,7 @@ MSCCL_BUFFERS: Mapping[Protocol, MessageBuffer] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """The largest values that the reader of a target accepts.
+    """Maximum values and other rules for programs of a target, which follow from its reader and its runtime.
 
     ranks:                    ranks in a program
     channels:                 channels in a program
@@ -84,10 +84,11 @@ class TargetLimits:
     single_wait:              whether a step has at most one wait, so that each further wait needs a `nop`
     count:                    chunks per instruction
     offset:                   largest index of an operand's first chunk
-    elements_per_rank:        XML elements that the reader keeps for a rank: root, all ranks, own blocks and steps
+    elements_per_rank:        XML elements that the reader keeps for a rank: the root, all ranks, the rank's own blocks
+                              and steps
     elements:                 XML elements in a file
     fused_reductions:         maximum length of a run of local reductions that the runtime may fuse; None: no fusion
-    largest_max_bytes:        largest vector size in bytes that a file may state; None: no limit
+    largest_max_bytes:        maximum vector size in bytes that a file may state; None: no limit
     one_sided_operations:     operations per block if the runtime has puts and signals; None if it sends and receives
     alltoall_in_place:        whether an alltoall can be in place
     alignment_bytes:          chunk sizes must be multiples of this number
@@ -255,7 +256,7 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: first those of connections that two blocks share, then by block."""
+    """Return the violations in a rank's blocks: first connections that two blocks share, then block by block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):

@@ -1,10 +1,10 @@
-"""Represents a collective that a library (NCCL) executes with its own algorithm; measured and stored like a program.
+"""Represents a collective that a library (NCCL) executes with its own algorithm, but that is stored like a program.
 
     {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
      "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}
 
-The library chooses all omitted settings. This module does not import NumPy, so that jobs can read settings from tables
-without it.
+The library chooses the settings that are omitted. This module does not import NumPy, so that jobs can read settings
+from tables without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Models the memory of ranks, what it contains before a collective, and what it must contain afterwards.
+"""Models the memory of ranks: its layout, its contents before a collective, and its required contents afterwards.
 
-Switches that add or multicast are processes, numbered after the ranks. They contribute no data and need no result, so
-the program of all processes is a custom collective.
+Switches that add or multicast are modelled as processes, numbered after the ranks. These contribute no data and need no
+result, so a program for ranks and switches executes a custom collective.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, Collec
 """For these collectives, the vector has one shard per rank, so its chunk count must be a multiple of the rank count."""
 NOTHING = -1
 ANYTHING = -(2**62)
-"""Identity of an expected chunk that may contain anything."""
+"""Stands for the identity of an expected chunk if the chunk may contain anything."""
 _WORD = 64
 _MAX_NAMED = 8
 MAX_REPORTED = 20
@@ -164,7 +164,7 @@ class ChunkValues(NamedTuple):
 
 
 def words_of(task: AnyProgram) -> int:
-    """Return how many 64-bit words a set of ranks takes as bits; 0 if every chunk has exactly one contribution."""
+    """Return how many 64-bit words a bit set of ranks takes; 0 if every chunk has exactly one contribution."""
     custom = custom_of(task)
     if custom is not None:
         return -(-custom.labels.largest // _WORD) if custom.reduces else 0
@@ -173,7 +173,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return the custom collective of `task`, with as many chunks as `task` has; None for other collectives."""
+    """Return the custom collective of `task`, divided into the chunks of `task`; None for other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 

@@ -1,4 +1,4 @@
-"""Defines programs, which consist of the instructions of every rank, and the violations found in them.
+"""Defines programs, which consist of instructions for every rank, and the violations that checks find in programs.
 
 Every XML target can write a `Program`. Buffers, instructions and chunks have the same meaning as in the MSCCL
 interpreters. Targets differ in names, limits and text; see `chorale.synth.targets.registry`.
@@ -56,8 +56,8 @@ class PlanOptions:
     reads:          whether receivers read data from their senders where possible, instead of senders writing it
     group:          number of thread blocks that share the work of each of the program's blocks
     pipeline_bytes: size in bytes of the parts in which a chunk passes through a block's steps; 0: complete chunks
-    boxes:          box of each rank; () if all ranks are in one box. Ranks in different boxes communicate through
-                    ports.
+    boxes:          index of each rank's box; () if all ranks are in one box. Ranks in different boxes communicate
+                    through ports.
     threads:        threads per thread block; None for the executor's default
     vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once: 8 or 16
     """
@@ -85,7 +85,7 @@ class PlanOptions:
 
 
 WHOLE_CHUNKS = PlanOptions()
-"""The default: senders write complete chunks, each block is one thread block, and all ranks are in one box."""
+"""Default options: senders write complete chunks, each block is one thread block, and all ranks are in one box."""
 
 
 class Message(NamedTuple):
@@ -98,7 +98,7 @@ class Message(NamedTuple):
 
 
 class Op(StrEnum):
-    """Kinds of instructions, all on `count` chunks. `net` is the message from the block's `recv_peer`."""
+    """Kinds of instructions. Each works on `count` chunks; `net` is the message from the block's `recv_peer`."""
 
     SEND = "s"  # send src
     RECV = "r"  # dst = net
@@ -299,7 +299,7 @@ NO_PEER = -1
 RECEIVES, SENDS, READS_SRC, WRITES_DST = (
     np.array([getattr(op, name) for op in OPS]) for name in ("receives", "sends", "reads_src", "writes_dst")
 )
-"""bool[ops]: for each op in OPS, whether it receives, sends, reads src, writes dst."""
+"""Four arrays bool[ops]: whether each op in OPS receives, sends, reads src, and writes dst."""
 
 Column = NDArray[np.int64]
 

@@ -142,7 +142,7 @@ class ProgramBlocks(InvalidInput):
 
 
 class _RankTimes:
-    """Records when a rank uses its cells: at time 2k in local steps before round k, at 2k + 1 in messages of round k.
+    """Records when a rank uses its cells. Time 2k means local steps before round k, time 2k + 1 messages of round k.
 
     Cells after those of `layout` are spare memory. Each piece of spare memory is used only once here; `packed` then
     lets pieces with disjoint times share memory.
@@ -171,7 +171,7 @@ class _RankTimes:
         return first
 
     def receive(self, first: int, count: int, time: int) -> int:
-        """Record that a message of `count` cells for the cells from `first` on arrives at `time`.
+        """Record that a message of `count` cells arrives at `time`, for the cells from `first` on.
 
         Returns:
             The first cell into which to receive it: `first`, or spare memory if the cells at `first` are still in use.
@@ -315,7 +315,7 @@ def _joined(program: Program, times: list[_RankTimes], deliveries: list[_Deliver
     """Sort the messages by round and pair of ranks, and merge messages that are adjacent in memory at both ends."""
 
     def follows(last: _Delivery, each: _Delivery) -> bool:
-        """Return whether `each` directly follows `last` in the same buffer, other than spare memory, at both ends."""
+        """Return whether `each` directly follows `last` in the same buffer at both ends, but not in spare memory."""
         sides = ((last.sender, last.source, each.source), (last.receiver, last.target, each.target))
         layouts = [times[rank].layout for rank, _, _ in sides]
         return all(

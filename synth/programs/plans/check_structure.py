@@ -1,4 +1,4 @@
-"""Checks what can be checked without executing a plan: buffers, channels, operands, numbers of signals."""
+"""Checks what can be checked without executing a plan: buffers, channels, operands, and that signals match waits."""
 
 import re
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ MAX_GROUP = 1024
 """Maximum number of blocks that may share an operation."""
 LARGEST_MIN_BYTES = 2**31 - 1
 MAX_BLOCK_THREADS = 1024
-"""Maximum number of threads per block that a GPU can start."""
+"""Maximum number of threads per block that a GPU supports."""
 
 # Letters of operands: L is input or output, S is scratch; R and T are the same at another rank, X and Y at a group.
 _OPERANDS: dict[Action, tuple[str, str, str]] = {
@@ -120,7 +120,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
 
 
 def numbering_violations(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a violation for each limit that a block exceeds, and for each channel or buffer that its rank lacks."""
+    """Yield a violation for each limit that a block exceeds, and for each number of a missing channel or buffer."""
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
             yield from _numbering_faults(body, rank, index, block)
@@ -151,7 +151,7 @@ def _plan_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
-    """Yield a violation for each limit that a block exceeds, and for each channel or buffer that its rank lacks."""
+    """Yield a violation for each limit that `block` exceeds, and for each number of a missing channel or buffer."""
     limits = (
         ("operations of a thread block", sum(1 for _ in block.every_operation()), MAX_BLOCK_OPERATIONS),
         ("channels of a thread block", max(len(block.channels), len(block.port_channels)), MAX_BLOCK_CHANNELS),
@@ -173,7 +173,7 @@ def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -
 
 
 def _operation_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
-    """Yield the rules that `operation` of `block` of `rank` breaks, including operations in a pipeline. O(operands)."""
+    """Yield a fault for each rule that `operation`, or an operation in it if it is a pipeline, breaks. O(operands)."""
     action, kind = operation.action, operation.kind
     if action is Action.PIPELINE:
         unit_bytes, chunks = operation.pipeline or (0, 0)

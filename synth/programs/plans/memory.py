@@ -28,20 +28,20 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind
 from chorale.synth.programs.program import Buffer
 
 Clock = NDArray[np.signedinteger[Any]]
-"""int[rows, components]"""
+"""A vector clock: int[rows, components], with the rows ORDERED and HAPPENED, or only one row for both."""
 
 ORDERED, HAPPENED = 0, -1
 MOST_REPEATS = 2
-"""Maximum number of parts into which pipelines are cut here; see `chorale.synth.programs.plans.moves`."""
+"""Maximum number of parts of a pipeline in the model; see `chorale.synth.programs.plans.moves` for the reason."""
 Times = NDArray[np.int32]
 Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
-"""(identity, members) of pieces, as in `ChunkValues`."""
+"""(identity, members) of pieces of chunks, as in `ChunkValues`."""
 Slot = tuple[int, int, int]
-"""(rank, half of its scratch, piece)."""
+"""(rank, index of the half of its scratch, index of the piece)."""
 
 
 def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
-    """Return the shape of all clocks: (number of clocks, which is one per block or proxy; rows; components)."""
+    """Return the shape of the array of all clocks: (clocks, rows, components), with one clock per block or proxy."""
     owners = sum(len(body.blocks) + len(body.port_peers) for body in plan.ranks)
     operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
     is_relaxed = any(body.port_peers or body.switches for body in plan.ranks) or any(
@@ -53,8 +53,8 @@ def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
 class PlanClocks:
     """Vector clocks of all thread blocks and port proxies, and the signals between them.
 
-    latest: an upper bound on all clock values
-    time:   time of the current operation of each block or proxy; a block's operation ends at the next nop
+    latest: upper bound on all clock values
+    time:   current time of each block or proxy, counted in operations; an operation of a block ends at the next `nop`
     """
 
     def __init__(self, plan: ExecutionPlan, calls: int, latest: int) -> None:
@@ -150,7 +150,7 @@ class PlanClocks:
         self._signals[peer, other, kind].append(news)
 
     def push(self, block: int, thread: int, number: int) -> Clock:
-        """Let the proxy of port `number` do one operation after all operations in the clock of `thread` of `block`.
+        """Let the proxy of port `number` do one operation, after all that the clock of `thread` in `block` covers.
 
         Returns the proxy's new clock.
         """
@@ -180,12 +180,12 @@ class PlanClocks:
         self._threads[block].clear()
 
     def _knowledge(self, block: int, thread: int) -> Clock:
-        """Return the clock that `thread` sends with its signals, without the current data movement of the block."""
+        """Return the clock that `thread` sends with its signals. It excludes the current data movement of the block."""
         heard = self._threads[block].get(thread)
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 
     def _meet(self, block: int, number: int, blocks: int) -> bool:
-        """Let `block` arrive at a barrier. Return True once all blocks have arrived, so that it may continue."""
+        """Let `block` arrive at a barrier. Return whether it may continue because all `blocks` blocks have arrived."""
         met = self._met[self.owner[block], number]
         if met.get(block) == 1:
             del met[block]  # the last block to arrive has released it
@@ -214,7 +214,7 @@ class ChunkAccess(NamedTuple):
 class PlanMemory:
     """The memory of all ranks, and the accesses to it. There is one entry per piece of a chunk, rank by rank.
 
-    values:     for each piece, a number that identifies the input data in it. Call n uses numbers from n * `stride` on.
+    values:     contents of each piece. The identities of input data in call n are numbers from n * `stride` on.
     first_cell: first piece of each rank, followed by the total number of pieces
 
     The beginning of a call counts as the rank's write to its input and output, so another rank may access them only
@@ -376,7 +376,7 @@ class Packet:
 
 
 class PacketSlots:
-    """The packets in the scratch of all ranks. Each packet holds data and its call number, for which readers wait."""
+    """The packets in the scratch of all ranks. A packet holds data and a call number, for which readers wait."""
 
     def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
         self._clocks, self._pieces = clocks, pieces
@@ -399,7 +399,7 @@ class PacketSlots:
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return an access that races with a read (or `write`) by `component`, or None if there is none.
+        """Return an access that races with a read by `component` (with `write`: a write), or None if there is none.
 
         A write races with earlier accesses that may not have ended. A read races with a later call's write.
         """

@@ -33,8 +33,8 @@ class Stretch(NamedTuple):
 class Move:
     """A movement of data: everything that is read is added up, and the sum is stored in every written stretch.
 
-    reads, writes:   plain data that is read and written
-    takes, packets:  packets that are read and written
+    reads, writes:   plain data that the movement reads and writes
+    takes, packets:  packets that the movement reads and writes
     port:            index, among the operation's channels, of the port that moves the data; None if the block's threads
                      move the data
     switch:          whether a switch moves the data
@@ -75,7 +75,7 @@ class Repeat:
 
 
 class Step(NamedTuple):
-    """An operation to execute. The operations in a pipeline give one step for each part of the pipeline.
+    """An operation to execute. Each operation in a pipeline becomes one step for each part of the pipeline.
 
     number:   the operation's index in its block; for an operation in a pipeline, the pipeline's index
     channels: the operation's channels, as numbers within the rank

@@ -1,9 +1,9 @@
 """Defines the ExecutionPlan: a collective as one-sided operations, in the form that the MSCCL++ executor runs.
 
 Thread blocks move data over three kinds of channels. Over a memory channel, they write to the memory of other ranks in
-their box (`put`) or read it (`get`). Over a port, a proxy on the host writes for blocks, also to other boxes. Over
-a switch channel, a switch adds up data from the memory of all ranks or multicasts data. Blocks notify each other with
-signals, or send packets: data with a flag for which the reader waits.
+their box (`put`) or read it (`get`). Over a port, a proxy on the host writes on behalf of blocks, also to ranks in
+other boxes. Over a switch channel, a switch adds up data from the memory of all ranks or multicasts data. Blocks notify
+each other with signals, or send packets, which are data with a flag for which the reader waits.
 
 The executor does not match sends with receives, and a sender never has to wait. Only `nop` makes the threads of a block
 wait for each other. After a `nop`, all threads know everything for which any thread has waited, and a signal covers
@@ -90,7 +90,7 @@ _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).i
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A range of `count` chunks from chunk `first` of a buffer, which exactly one of the other fields identifies.
+    """`count` chunks of a buffer, starting at chunk `first`. Exactly one of the other fields identifies the buffer.
 
     buffer: a buffer of the same rank
     remote: number of a remote buffer of the block
@@ -146,7 +146,7 @@ class PlanBlock:
         return self.port_remotes if kind == "port" else self.remotes
 
     def every_operation(self) -> Iterator[Operation]:
-        """Yield all operations, including those in a pipeline, which follow the pipeline itself."""
+        """Yield all operations. A pipeline is followed by the operations in it."""
         for operation in self.operations:
             yield operation
             yield from operation.body
@@ -184,7 +184,7 @@ class RankPlan:
 class PlanSettings:
     """Settings of the executor that are part of a plan.
 
-    packets:        whether scratch contains packets, which means protocol LL
+    packets:        whether scratch contains packets (protocol LL)
     double_scratch: whether consecutive calls alternate between two halves of scratch
     reuse:          whether pipelines over large chunks may reuse parts of scratch
     vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once; other executors ignore it
@@ -228,7 +228,7 @@ class ExecutionPlan:
 
     @property
     def channels(self) -> int:
-        """Largest number of memory channels and ports of any rank."""
+        """Maximum number of memory channels and ports that a rank has."""
         return max(len(body.peers) + len(body.port_peers) for body in self.ranks)
 
     @property

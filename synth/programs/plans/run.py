@@ -127,7 +127,7 @@ class PlanRun:
         return found
 
     def _awaited(self, number: int, step: Step) -> list[str]:
-        """Return what the next operation of block `number`, which hangs, waits for."""
+        """Return what the hanging block `number` waits for in its next operation."""
         found, call = [], self._call[self._blocks[number][0]]
         for taken in (each for move in self._moves[number][self._at[number]] if move.waits for each in move.takes):
             if self._packets.missing(taken, call):

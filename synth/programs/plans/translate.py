@@ -2,14 +2,15 @@
 
 Every connection becomes a channel, or one channel per lane (see `chorale.synth.programs.plans.wiring`). At the
 beginning of a call, each receiver signals once that it has begun the call, which means that the previous call no longer
-uses its memory. After that, senders may always write, because a message that cannot go directly to its destination has
-its own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues
-does not deadlock as a plan either. If receivers read, the sender signals when they may begin to read. At the end of the
-call, the receivers signal that they have finished reading, and the sender waits for this before its call ends.
+uses its memory. After that, senders never have to wait before they write, because every message that cannot go directly
+to its destination has its own part of scratch. Senders never wait for a queue, so a program that does not deadlock with
+bounded queues does not deadlock as a plan either. If receivers read the data from senders, each sender signals when
+reading may begin. At the end of the call, the receivers signal that they have finished reading, and the sender waits
+for this before its call ends.
 
-Packets need no signals. Calls alternate between the two halves of scratch, and before a rank overwrites a half, it has
-learned through packets that all reads of that half are over. In rooted collectives, no packet travels back to the root,
-so receivers signal at the beginning instead.
+Packets need no signals. Calls alternate between the two halves of scratch. Before a rank overwrites a half, the packets
+that it has received show that all reads of this half are over. In rooted collectives, no packet travels back to the
+root, so receivers signal at the beginning instead.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Translate a segment; return (segment, number of operations before its first and after each instruction)."""
+        """Translate a segment. Return (segment, numbers of operations before its first instruction and after each)."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links
@@ -336,7 +337,7 @@ class _RankTranslation:
         segment.release(self._links.released.get((index, step), ()))
 
     def _receive(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Add operations that wait for a signal, then store, add or read the message; also for local copies, sums."""
+        """Add operations that wait for a signal, then store, add or read the message. Handles local steps too."""
         if item.op is Op.COPY:
             segment.move(Action.COPY, (_local(item.src, item),), _local(item.dst, item))
         if item.op is Op.REDUCE:
@@ -423,7 +424,7 @@ class _RankTranslation:
             segment.push(Action.READ_PUT_PACKETS, _local(source, item), target, segment.channel(lane, kind))
 
     def _adds_and_sends(self, at: Position, item: Instruction) -> bool:
-        """Return whether a single operation adds and sends, which is not possible through ports."""
+        """Return whether `item` adds and sends in a single operation, which is possible unless a port sends."""
         is_sum = item.op.receives and item.op.sends and item.op.reads_src
         return is_sum and self._deliveries.of_send[at].carrier is Carrier.SENDER
 

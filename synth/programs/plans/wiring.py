@@ -11,11 +11,11 @@ any path can ensure. Conversely, a receiver or a port may read chunks after the 
 write to these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
 of Events" (CACM 1978), with one clock per thread block.
 
-Blocks with too many operations are split, and a group of blocks may share the work of one. A segment is a run of
-consecutive instructions of a program block. Each segment becomes one thread block, or a group. A lane consists
-of all messages of a connection from one segment of the sender to one segment of the receiver. Each lane becomes a
-separate channel, because only one block may signal on a channel and only one may wait. Each member of a group executes
-all operations on its part of the chunks.
+Blocks with too many operations are split, and a group of blocks may share the work of one block. A segment is a run of
+consecutive instructions of a program block. Each segment becomes one thread block, or a group. A lane consists of all
+messages of a connection from one segment of the sender to one segment of the receiver. Each lane becomes a separate
+channel, because only one block may signal on a channel and only one block may wait there. Each member of a group
+executes all operations, but only on its part of the chunks.
 """
 
 from bisect import bisect_right
@@ -38,11 +38,11 @@ from chorale.synth.programs.rounds import Connection, Order, ends_of_block, exec
 VectorClock = NDArray[np.signedinteger[Any]]
 """int[blocks of all ranks]: for each block, how many of its instructions are known to be done."""
 Cuts = Mapping[tuple[int, int], Sequence[int]]
-"""For each (rank, block of the program) that is cut, the first instruction of each of its segments."""
+"""For each (rank, program block) that is cut into segments, the index of the first instruction of each segment."""
 
 
 class MessageOrder(NamedTuple):
-    """The messages that can be sent without an intermediate copy.
+    """Says which messages can be sent without an intermediate copy.
 
     direct:  receives that only store the message, in chunks that no block can still be using when the message is sent
     lasting: sends of chunks that are not overwritten before the message has been received
@@ -75,7 +75,7 @@ def message_order(
         program: A program without faults.
         executed: Its instructions in a valid order.
         receive_of: The receive that matches each send.
-        read_late: The receives of only those sends whose chunks may be read until the receive is done.
+        read_late: For each send whose chunks may be read until the matching receive is done, that receive.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -174,7 +174,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The deliveries of all messages, by send instruction and by receive instruction.
+    """The deliveries of all messages, indexed by send instruction and by receive instruction.
 
     scratch_chunks: number of scratch chunks of each rank
     """
@@ -185,7 +185,7 @@ class Deliveries:
 
 
 def deliveries_of(program: Program) -> Deliveries:
-    """Decide who moves each message of `program` and through which memory, according to the program's plan options.
+    """Decide what moves each message of `program`, and through which memory, according to the program's plan options.
 
     O(instructions * blocks).
     """
@@ -232,7 +232,8 @@ def _placed(
     Args:
         program: A program without faults.
         pairs: The receive that matches each send.
-        carriers: Who moves the message of each send. Default: a port between boxes, otherwise the sender.
+        carriers: The component that moves the message of each send. Default: between boxes a port, otherwise the
+                  sender.
         order: The messages that need no intermediate copy.
     """
     free = [body.scratch_chunks for body in program.ranks]
@@ -289,7 +290,7 @@ class SegmentId(NamedTuple):
 
 
 class PlanWiring:
-    """Divides the blocks of `program` into segments at `cuts`, and its messages into lanes.
+    """Divides the blocks of `program` into segments at `cuts`, and the program's messages into lanes.
 
     incoming, outgoing: lanes on which a segment receives and sends, as the keys of a dict
     written: lanes on which the sender, or its port, writes to the receiver
@@ -350,11 +351,11 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank. Numbers are for the first member of a group; the other members use the next numbers.
+    """The semaphores of a rank. A number is for the first member of a group; other members use the numbers after it.
 
     semaphores: number of semaphores
-    acquired:   semaphores to acquire before an instruction, by (block, step)
-    released:   semaphores to release after an instruction, by (block, step)
+    acquired:   semaphores to acquire before an instruction, indexed by (block, step)
+    released:   semaphores to release after an instruction, indexed by (block, step)
     chained:    for each segment except the first of a block, the semaphore that the segment before it releases
     """
 
@@ -365,7 +366,7 @@ class RankSemaphores(NamedTuple):
 
 
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
-    """Assign semaphores to pairs of segments of which one waits for the other, and to successive segments of a block.
+    """Assign semaphores to pairs of segments in which one waits for the other, and to successive segments of a block.
 
     A group has one semaphore per member.
     """
