@@ -39,8 +39,7 @@ class Timetable:
     """Start times of transfers, from list scheduling. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
 
     start:   start time of each transfer
-    step:    index of the time interval in which each transfer begins; greater than the index of any transfer that it waits
-             for
+    step:    index of the interval in which each transfer begins; the transfers that it waits for begin in earlier ones
     end:     time at which all transfers have ended
     busiest: total time for which the busiest link is occupied
     """
@@ -162,7 +161,7 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     np.add.at(users, box, ports)
     if ports.shape[1] == 1 or not (users > 1).any():  # ranks of a box do not share rails
         return nowhere
-    # The rail on which each tree first leaves a box, or -1. A tree is identified by its first chunk and whether it adds.
+    # The rail on which each tree first leaves a box, or -1. Trees are identified by first chunk and whether they add.
     tree = (transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo) * 2 + transfers.reduce
     rail_of_tree = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
     leaving = np.flatnonzero(crossing)

@@ -297,7 +297,10 @@ def result_violations(
 
 
 def collective_of_ranks(program: AnyProgram) -> Collective:
-    """Return the collective that `program` executes for its ranks, for example allreduce if switches are processes."""
+    """Return the collective that `program` executes among its ranks, such as allreduce.
+
+    If switches are processes, the collective of the program itself is custom, because it includes them.
+    """
     custom = program.collective.custom
     if not isinstance(program, Program) or not program.switches or custom is None:
         return program.collective

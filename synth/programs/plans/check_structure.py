@@ -37,7 +37,7 @@ LARGEST_MIN_BYTES = 2**31 - 1
 MAX_BLOCK_THREADS = 1024
 """Maximum number of threads per block that a GPU supports."""
 
-# Letters of operands: L is input or output, S is scratch; R and T are the same at another rank, X and Y at a group.
+# Letters of operands: L is input or output, S is scratch; R and T are these at another rank, X and Y at a group.
 _OPERANDS: dict[Action, tuple[str, str, str]] = {
     Action.PUT: ("[LS]+", "[RT]+", "memory port"),
     Action.PUT_SIGNAL: ("[LS]+", "[RT]+", "port"),
