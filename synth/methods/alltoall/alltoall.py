@@ -1,8 +1,8 @@
-"""Computes exact bounds on a network's all-to-all rate. Rates of Cartesian products follow from their factors.
+"""Computes exact bounds on the all-to-all rate. The rate of a Cartesian product follows from its factors' rates.
 
-rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). To reach this rate, data move along the first dimension to the
+rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). This rate is reached if data move along the first dimension to the
 target's first coordinate (N2 times as much data as in G1 alone), then along the second dimension. No schedule is
-faster: if only links along one dimension have prices, a path costs as much as in that factor.
+faster: if only the links along one dimension have prices, a path in the product costs as much as a path in that factor.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from chorale.synth.topology.topology import Topology, automorphisms_are_transiti
 def factors_of(topology: Topology) -> list[Topology]:
     """Return, in order, the factors of a topology whose spec is a product or a power; [] for other topologies.
 
-    The spec is only a hint: the product of the factors is built again and must have the same id. O(L log L).
+    The spec is only a hint: the product of the factors is built and must have the topology's id. O(L log L).
     """
     specs: list[str] = []
     try:
@@ -65,13 +65,13 @@ def factors_of(topology: Topology) -> list[Topology]:
 METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
 MAX_PROGRAM_VARIABLES = 50_000
-"""With up to this number of variables, the linear program is solved immediately, without a price descent."""
+"""Up to this number of variables, the linear program is solved directly, without trying a price descent first."""
 MAX_SLOW_PROGRAM_VARIABLES = 2**18
-"""With up to this number of variables, the linear program is solved if the price descent stalls."""
+"""Up to this number of variables, the linear program is solved if the price descent stalls."""
 MAX_FLOWS = 2**26
 """Maximum number of flow variables to store. Each takes 40 bytes."""
 MIN_SEARCHED_CELLS = 2**20
-"""From this number of (source, link) pairs on, a search for symmetries pays off."""
+"""With at least this number of (source, link) pairs, searching for symmetries saves time."""
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
 """If the largest capacity exceeds the smallest by more than this factor, prices need finer units."""
@@ -87,15 +87,15 @@ def alltoall_rate(
 
     Data may pass through ranks and switches. The rate of a product follows from its factors' rates. Symmetries and
     colour refinement shrink the linear program. If it then has at most 50000 variables, it is solved directly ("lp").
-    Larger programs are solved by a descent in link prices ("prices") until the relative difference of the bounds is at
-    most `gap`; if the descent stalls, programs of up to 2^18 variables are solved directly after all. The bounds are
+    For larger programs, a descent in link prices ("prices") runs until the relative difference of the bounds is at most
+    `gap`. If the descent stalls, programs with up to 2^18 variables are solved directly after all. The bounds are
     computed in whole numbers on the original network, so they hold even if the solver was inaccurate.
 
     Args:
         topology: the network.
-        gap: largest acceptable relative difference between the bounds.
-        method: "lp" or "prices"; None chooses by size.
-        report: called with the bounds of a price descent as they improve.
+        gap: maximum acceptable relative difference between the bounds.
+        method: "lp" or "prices"; None chooses one by the size of the problem.
+        report: function that is called with the bounds of a price descent as they improve.
 
     Raises:
         InvalidInput: if the network is too large or `gap` is negative.
@@ -126,7 +126,7 @@ def alltoall_rate(
 
 
 def parse_method(text: str | None) -> RateMethod | None:
-    """Return `text` as the name of a method, or None if `text` is None. Raises InvalidInput for unknown names."""
+    """Convert `text` to the name of a method; None stays None. Raises InvalidInput for unknown names."""
     if text is None:
         return None
     return cast(RateMethod, name_among("all-to-all method", text, METHODS))
@@ -142,9 +142,9 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal flows and link prices, from `method` or, if the solver of "lp" fails, from "prices"."""
+    """Return near-optimal flows and link prices from `method`, or from "prices" if the solver of "lp" fails."""
     if method == "lp":
-        with suppress(Unavailable):  # numerical trouble, because every network has an optimum
+        with suppress(Unavailable):  # only numerical errors lead here, because every network has an optimum
             return linear_program.solve(reduction)
     solution = priced_solution(reduction.small, gap, report)
     return ApproximateSolution(reduction.class_means(solution.flows.of_sources()), solution.prices)
@@ -162,7 +162,7 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
     """Return (exact upper bound on the rate, int64[C]: prices of link classes that prove it).
 
-    Tries the solver's prices and equal prices, and chooses the prices that prove the smaller bound.
+    Tries the solver's prices and equal prices, and chooses the prices that prove the smallest bound.
     """
     candidates = [integer_prices(solution.prices), np.ones(len(solution.prices), dtype=np.int64)]
     capacity = reduction.full.class_capacity
@@ -174,7 +174,7 @@ def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fr
 def _best_bound(reduction: Reduction, candidates: Sequence[NDArray[np.int64]]) -> tuple[Fraction, NDArray[np.int64]]:
     """Return (smallest bound that any of the `candidates` proves, int64[C]: prices of link classes that prove it).
 
-    candidates: each has one price per merged link class
+    candidates: arrays with one price per merged link class
     """
     spread = [prices[reduction.merged] for prices in candidates]
     bounds = ((distance_bound(reduction.full, prices), prices) for prices in spread)

@@ -1,9 +1,9 @@
 """Rounds all-to-all flows to whole units. All units are delivered, so the resulting rate is a proven lower bound.
 
 A solver's error is small compared with the load of a wide link, but may be many times the load of a narrow one. Also, a
-single chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds; the upper
-bound on the rate determines how much a link may carry. This module also chooses the number of chunks per shard of an
-all-to-all schedule, and the flows to round to chunks.
+single chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds. How much a
+link may carry follows from the upper bound on the rate. This module also chooses the number of chunks per shard of an
+all-to-all schedule, and which flows to round to whole chunks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ FEW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
 MORE_COUNTS = (96, 128, 192, 256, 384, 512, 720, 1024, 2048, 4096)
 _NEARLY_BEST = Fraction(201, 200)
 ENOUGH = Fraction(101, 100)
-"""Flows within 1 % of the upper bound are not changed."""
+"""If flows are within 1 % of the upper bound, they are not improved further."""
 ROUNDS = 16
 _MANY_CELLS = 2**18
 _FEW_ROUNDS = 2
@@ -49,9 +49,9 @@ class Router:
         self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
     def route(self, flows: Flows, block: slice) -> IntegralFlows:
-        """Round `flows` to whole units without cycles, int64[block, links]. Each source sends `units` to every rank.
+        """Return int64[block, links]: `flows` rounded to whole units, without cycles.
 
-        O(links * log links) per source.
+        Each source sends `units` to every rank. O(links * log links) per source.
         """
         problem = self.problem
         sources = problem.sources[block]
@@ -65,7 +65,7 @@ class Router:
         return whole
 
     def rate(self) -> Fraction:
-        """Return the exact rate of the routed flows. All blocks of sources must have been routed before."""
+        """Return the exact rate of the routed flows. All blocks of sources must have been routed already."""
         problem = self.problem
         columns = zip(self.loads, problem.class_size, problem.class_capacity, strict=True)
         longest = max(Fraction(int(load), int(size) * int(capacity)) for load, size, capacity in columns)
@@ -73,10 +73,10 @@ class Router:
 
 
 def fine_units(node_count: int, denominator: int = 1) -> int:
-    """Return how many units each source should send to each rank, enough to make rounding errors small.
+    """Return the number of units that each source should send to each rank so that rounding errors are small.
 
-    The result is a multiple of `denominator` and of many small numbers. Loads, which are below node_count ** 3 * units,
-    fit into 64 bits for up to 2^14 nodes.
+    The result is a multiple of `denominator` and, if possible, of many small numbers. Loads are below node_count^3 *
+    units, so they fit into 64 bits for up to 2^14 nodes.
     """
     most = 720720 if node_count <= 2**13 else 5040
     return most if most % denominator == 0 else denominator * max(1, most // denominator)
@@ -84,9 +84,9 @@ def fine_units(node_count: int, denominator: int = 1) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """Flows with one value for all variables of a class; a factor per link of the original network may scale them.
+    """Flows with one value per class of variables, optionally scaled by a factor for each link of the original network.
 
-    `Router` only uses the proportions between the flows into the same node.
+    Scaling is allowed because `Router` only uses the proportions between the flows into the same node.
     """
 
     reduction: Reduction
@@ -107,10 +107,10 @@ class SharedFlows:
 
 
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Improve the flows `start` round by round; return (best rate with `units` per pair of ranks, its flows).
+    """Improve the flows `start` round by round; return (best rate found, flows with this rate).
 
-    `upper` is an upper bound on the rate; flows within 1 % of this bound are not changed. O(rounds * sources * links *
-    log links).
+    Each rank sends `units` to each other rank. `upper` is an upper bound on the rate; flows within 1 % of this bound
+    are not changed. O(rounds * sources * links * log links).
     """
     router = start.routed(units)
     best, chosen = router.rate(), start
@@ -119,7 +119,7 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
     for _ in range(ROUNDS if cells <= _MANY_CELLS else _FEW_ROUNDS):
         if best * ENOUGH >= upper:
             break
-        # Reduce a link's flow by the ratio of its time to the time that the upper bound allows, and by the mean of this
+        # Divide a link's flow by the ratio of its time to the time that the upper bound allows, and by the mean of this
         # ratio over the links into its source node, because a node that receives data late should forward less.
         problem = router.problem
         least = float(Fraction(router.units, problem.scale) / upper)
@@ -140,9 +140,9 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
 def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:
     """Return (number of chunks per shard, flows to round to whole chunks).
 
-    Chooses the smallest tried number with nearly the best rate. First, numbers up to 64 and the number that makes all
-    flows integers are tried with the first of `starts`. If no rate is within 1 % of the upper bound `upper`, all of
-    `starts` are balanced for these numbers and for larger ones.
+    Tries several numbers of chunks, and chooses the smallest one with nearly the best rate. First, numbers up to 64 and
+    the number that makes all flows whole numbers are tried with the first flows in `starts`. If no rate is within 1 %
+    of the upper bound `upper`, all flows in `starts` are balanced for these numbers and for larger ones.
     """
     first = starts[0]
     exact = common_denominator(first.class_flow, MAX_DENOMINATOR)
@@ -157,7 +157,7 @@ def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, S
 
 
 def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Balance each flow in `starts` for `count` chunks per shard; return (best rate, flows with this rate)."""
+    """Balance the flows in `starts` for `count` chunks per shard; return (best rate, flows with this rate)."""
     best = balanced(starts[0], count, upper)
     for start in starts[1:]:
         if best[0] * ENOUGH < upper:
@@ -166,7 +166,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return numbers of chunks that can be divided among a node's incoming links exactly in proportion to capacity."""
+    """Return numbers of chunks that can be divided among some node's incoming links in exact proportion to capacity."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

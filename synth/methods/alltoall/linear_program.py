@@ -1,14 +1,14 @@
 """Formulates the all-to-all on a network as a linear program for flows, and merges equivalent sources and links.
 
 Source: the linear program of Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long
-version, appendix A.5, with flows added up by source. A flow from source s brings one unit from s to each of the other
-ranks, over any links; the load of a link is the sum over all sources.
+version, appendix A.5, with all flows from the same source added up. The flow from source s brings one unit from s to
+each other rank, over any links. The load of a link is the sum of the flows from all sources.
 
 Colour refinement reduces the problem. It finds rows and columns that have equal values in some optimum: two rows keep
-the same colour if they contain columns of the same colours equally often, and vice versa. This is repeated until no
-colour changes. One variable per class and one row per class then give the same optimum, without a search for
-symmetries. Source: Grohe, Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are
-64-bit hashes; a collision could only make the reduction wrong, and results are certified without relying on it.
+the same colour if each colour of columns occurs equally often in both, and vice versa. This is repeated until no colour
+changes. Then one variable and one row for each colour give the same optimum, without a search for symmetries. Source:
+Grohe, Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit hashes. A
+collision could make the reduction wrong, but not the results, because they are certified without it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SLACK = 1e-9
 
 
 class ColourTable:
-    """Replaces colours (uint64 hashes) by small numbers: 0, 1, … in the order in which they first appear."""
+    """Assigns an index to each colour (a uint64 hash): 0, 1, … in the order in which the colours first appear."""
 
     def __init__(self) -> None:
         self._table = native.ColourTable()
@@ -50,7 +50,7 @@ class ColourTable:
         return self._table.count
 
     def number(self, colours: Colours) -> NDArray[np.int32]:
-        """Return int32 in the shape of `colours`: the number of each colour. O(colours)."""
+        """Return the index assigned to each colour, as an int32 array of the same shape as `colours`. O(colours)."""
         return self._table.number(np.ascontiguousarray(colours).reshape(-1)).reshape(colours.shape)
 
 
@@ -62,7 +62,7 @@ def count_colours(colours: Colours) -> int:
 
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:
     """Return uint64[block, links]: the colour (hash) of each flow variable of the sources in `block`."""
-    # The same function as `column_colour` in kernels/cpp/alltoall.cpp
+    # Must compute the same function as `column_colour` in kernels/cpp/alltoall.cpp.
     ends = rows[block][:, problem.src] * _OUT + rows[block][:, problem.dst] * _IN
     return splitmix(ends + capacities[problem.link_class] * _LOAD + STEP)
 
@@ -78,7 +78,7 @@ def _mixed(colours: Colours, values: NDArray[np.integer]) -> Colours:
 class Reduction:
     """The problem `full`, and an equivalent problem `small` in which sources and link classes are merged.
 
-    `small` is `full` itself if nothing could be merged. The classes of rows and variables are computed on first use, in
+    If nothing can be merged, `small` is `full` itself. The classes of rows and variables are computed on first use, in
     O(sources of `small` * links) time and memory.
 
     chosen: int[K'], index in `full` of each source in `small`
@@ -104,7 +104,7 @@ class Reduction:
 
     @property
     def rows(self) -> NDArray[np.int32]:
-        """int32[K', nodes]: number of the class of each conservation row in `small`."""
+        """int32[K', nodes]: for each flow conservation row of `small`, the index of its class."""
         return self._rows[0]
 
     @property
@@ -113,7 +113,7 @@ class Reduction:
 
     @property
     def columns(self) -> NDArray[np.int32]:
-        """int32[K', links]: for each flow variable, the index of its class, which is its variable in `small`."""
+        """int32[K', links]: class of each flow variable of `small`. A class is one variable of the linear program."""
         return self._columns[0]
 
     @cached_property
@@ -121,16 +121,17 @@ class Reduction:
         return self._columns[1].count
 
     def has_columns_above(self, most: int) -> bool:
-        """Return whether there are more than `most` classes of flow variables, if possible without computing them."""
+        """Return whether there are more than `most` classes of flow variables. Computes the classes only if needed."""
         # Each class of rows, except the sources' rows, has at least one variable.
         if count_colours(self._row_colours[self.chosen]) - len(self.chosen) > most:
             return True
         return self.small.cells > most and self.column_count > most
 
     def class_means(self, flows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64[classes]: the mean of the `flows` (float64[K', links] in `small`) in each class of variables.
+        """Return float64[classes]: the mean of `flows` over each class of flow variables.
 
-        The means of a feasible flow are feasible and increase no class's load, because the partition is equitable.
+        `flows` is float64[K', links], flows in `small`. The means of feasible flows are feasible, and no class has a
+        larger load, because the partition is equitable.
         """
         labels = self.columns.reshape(-1)
         sums = np.bincount(labels, weights=flows.reshape(-1), minlength=self.column_count)
@@ -147,7 +148,7 @@ class Reduction:
 
 def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     """Reduce `full`, the flow problem of `topology`, by merging sources and links with colour refinement."""
-    # Rounds continue while the number of colours grows; starting with hop counts saves most rounds.
+    # Rounds continue while the number of colours grows. Starting with hop counts as colours saves most rounds.
     hops = distances_from(topology, full.sources).astype(np.uint64)
     row_colours = _mixed(_mixed(hops, full.weights[:, np.newaxis]), full.demand)
     capacity_colours = _mixed(full.class_size.astype(np.uint64), full.class_capacity)
@@ -189,20 +190,20 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commodities:
-    """The flow problem: sources and links, one per symmetry class, or all of them if no symmetries are used.
+    """The flow problem of an all-to-all: all links, and one source per symmetry class (all ranks without symmetries).
 
     demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row if all
                     sources send the same (1 to every rank); a source's entry for itself is ignored
-    src, dst:       int32[links] without self-loops, sorted by dst
+    src, dst:       int32[links], ends of the links, without self-loops and sorted by dst
     incoming:       int64[nodes + 1]; links `incoming[v]` to `incoming[v + 1] - 1` end in v
-    outgoing:       int64[nodes + 1], offsets into `outgoing_links`, which lists the links by src
-    sources:        int32[K], one rank of every class; `weights` int64[K], the sizes of the classes
-    link_class:     int32[links]; `class_size` int64[C] counts the links of a class
-    class_capacity: int64[C], bandwidth of each link of the class in units of 1 / `scale`
+    outgoing:       int64[nodes + 1], offsets into `outgoing_links`, which lists the links sorted by src
+    sources:        int32[K], one rank of every class; `weights`: int64[K], the sizes of these classes
+    link_class:     int32[links], class of each link; `class_size`: int64[C], number of links in each class
+    class_capacity: int64[C], bandwidth of each link in the class, in units of 1 / `scale`
     link_ids:       int32[links], ids of the links in the topology
 
     The load of each link of class c is the sum of weights[k] * flow[k, e] / class_size[c] over all sources k and all
-    links e of this class. Asymmetric flows represent their average over the symmetries.
+    links e of this class. Flows that are not symmetric stand for their average over the symmetries.
     """
 
     demand: NDArray[np.int64]
@@ -238,9 +239,9 @@ class Commodities:
 
 
 def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
-    """Return the flow problem of `topology`. Sources and links that known symmetries map to one another are merged.
+    """Return the flow problem of `topology`. Sources and links that known symmetries map to one another form one class.
 
-    Each symmetry is checked exactly before it is used; `symmetric` False uses none. O(symmetries * L log L).
+    Each symmetry is checked exactly before it is used. Without `symmetric`, none is used. O(symmetries * L log L).
 
     Raises:
         InvalidInput: if more than 2^28 (source, link) pairs would remain.
@@ -293,7 +294,7 @@ def _orbits(
 
 
 def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return int64[links]: the link onto which a symmetry maps each link. Equal parallel links keep their order."""
+    """Return int64[links]: the link to which a symmetry maps each link. Equal parallel links keep their order."""
     links = topology.links
     kinds = (links.latency_class, links.bandwidth_class)
     images = np.lexsort((*kinds, permutation[links.src], permutation[links.dst]))
@@ -306,8 +307,8 @@ def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDA
 class ApproximateSolution(NamedTuple):
     """Approximate flows and prices from a solver. Bounds derived from them hold even if the solver was inaccurate.
 
-    class_flow: float64[column classes]
-    prices:     float64[link classes of `small`], price of each link in the class
+    class_flow: float64[classes of flow variables], the flow of each variable in the class
+    prices:     float64[link classes of `small`], the price of each link in the class
     """
 
     class_flow: NDArray[np.float64]
@@ -317,11 +318,11 @@ class ApproximateSolution(NamedTuple):
 def solve(reduction: Reduction) -> ApproximateSolution:
     """Solve the reduced problem; return flows and link prices that are optimal up to the solver's tolerances.
 
-    Minimises the largest load / capacity of a link while every source sends one unit to every rank.
+    Minimises the largest load / capacity of any link, if every source sends one unit to every rank.
     """
     small, (net, demands) = reduction.small, _deliveries(reduction)
     classes, last = len(small.class_size), reduction.column_count
-    # Divided by the largest capacity, so that the rate's column has the same order of magnitude as other columns.
+    # Divide by the largest capacity, so that the rate's column has the same order of magnitude as other columns.
     capacity = small.class_capacity / float(small.class_capacity.max())
     loads = of_entries(*_load_entries(reduction), classes, last)
     blocks: Any = [[loads, -capacity[:, np.newaxis]], [-net, None]]
@@ -334,7 +335,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `solution` with the least total load that does not increase the load of the busiest link."""
+    """Return `solution` with flows of the least total load for which the busiest link is not busier than before."""
     small, (net, demands) = reduction.small, _deliveries(reduction)
     loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
@@ -356,8 +357,8 @@ def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.i
 def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
     """Return the matrix and the right-hand side of the constraints that every target receives its demand.
 
-    There is a row per class of equivalent (source, node) pairs: flow into the node minus flow out of it. The first pair
-    of a class represents it. A source has no row for itself.
+    Each class of equivalent (source, node) pairs has one row, for its first pair: the flow into the node minus the flow
+    out of it. A source has no row for itself.
     """
     small = reduction.small
     flat = np.full(reduction.rows.size, -1, dtype=np.int64)

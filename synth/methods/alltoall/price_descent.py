@@ -1,17 +1,18 @@
-"""Solves all-to-alls on large networks: finds link prices whose flows load all links evenly, without storing flows.
+"""Solves all-to-alls on large networks: finds link prices for which flows load all links evenly. Stores no flows.
 
 Flows follow from link prices: every node receives its data over the incoming links that are on the cheapest paths. It
 divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
 path over the link. So flows change smoothly with prices, and only prices need to be stored. Link loads are exact.
 
-Think of data as paying each link its price: a link earns its price times its load. If prices are scaled so that all
-links together earn 1 at full capacity, every schedule has a link whose load is at least the sum of distances. The
-derivative of the smoothed sum with respect to a price is that link's load, so the best prices make loads proportional
-to earnings. They are found by quasi-Newton steps in the logarithms of the prices. This takes about ten passes if many
-paths cost about the same, as in random networks. If there are few paths, the flows alternate between them as prices
-change, so each flow overloads some links. Then a linear program with one variable per pass decides which fraction of
-the data uses the flows of each pass; loads are mixed in the same proportions. If no step makes progress, each pass uses
-prices between the best prices and the dual prices of the mixture.
+Imagine that data pay each link its price, so that a link earns its price times its load. If prices are scaled such that
+all links together earn 1 at full capacity, every schedule has a link whose load / capacity is at least the sum of
+distances. The derivative of the smoothed sum with respect to a link's price is the link's load, so at the best prices,
+loads are proportional to capacities. These prices are found by quasi-Newton steps in the logarithms of the prices. This
+takes about ten passes if many paths cost about the same, as in random networks. If there are few paths, the flows
+alternate between them as prices change, so the flows of each pass overload some links. Then a linear program with one
+variable per pass decides which fraction of the data uses the flows of each pass, and loads are mixed in the same
+proportions. If no step makes progress, each pass uses prices between the best prices and the dual prices of the
+mixture.
 
 Sources: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
 decomposition for linear mixed-integer programming" (1997).
@@ -37,17 +38,17 @@ from chorale.synth.processors import blocks, in_threads
 Floats = NDArray[np.float64]
 _SOURCES_AT_ONCE = 32
 _PARTS = 2**16
-"""Number of equal parts into which all data are divided, to be distributed among the flows of a mixture."""
+"""Number of equal parts into which all data are divided. A mixture assigns these parts to its flows."""
 _ROWS_AT_ONCE = 512
-"""Number of links that are added to the linear program at a time, largest loads first."""
+"""Number of links that are added to the linear program at a time, those with the largest loads first."""
 _TOLERANCE = 1e-7
 
 
 class PricedLoads(NamedTuple):
     """Link loads and costs of the flows that result from link prices.
 
-    whole:        int64[C], exact total load of all links of each class; a demand of 1 is counted as `units`
-    paid, smooth: total distance of all data, and total smoothed distance
+    whole:        int64[C], exact total load of the links in each class, where a demand of 1 counts as `units`
+    paid, smooth: sum of the distances of all data, and the same sum of smoothed distances
     """
 
     whole: NDArray[np.int64]
@@ -60,8 +61,8 @@ class PricedLoads(NamedTuple):
 class PricedFlows:
     """The flows that result from link prices.
 
-    prices:      float64[C], per link class of `problem`
-    temperature: in the unit of the prices; a higher temperature uses links more evenly
+    prices:      float64[C], price of each link class of `problem`
+    temperature: in the unit of the prices; with a higher temperature, links are used more evenly
     """
 
     problem: Commodities
@@ -69,7 +70,7 @@ class PricedFlows:
     temperature: float
 
     def loads(self) -> PricedLoads:
-        """Return the loads that these flows cause. O(sources * links), computed in parallel threads."""
+        """Return the link loads that these flows cause. O(sources * links), computed in parallel threads."""
         problem, units = self.problem, fine_units(self.problem.node_count)
 
         def part(block: slice) -> tuple[NDArray[np.int64], float, float]:
@@ -91,7 +92,7 @@ class PricedFlows:
     def _add_loads(
         self, block: slice, weights: NDArray[np.int64], units: int
     ) -> tuple[NDArray[np.int64], float, float]:
-        """Return (int64[links]: loads due to the sources in `block`, their part of `paid`, their part of `smooth`)."""
+        """Return (int64[links]: loads from the sources in `block`, their part of `paid`, their part of `smooth`)."""
         problem = self.problem
         network = (
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, problem.dst,
@@ -107,7 +108,7 @@ class PricedFlows:
 class MixedFlows:
     """A mixture of flows: the fraction `parts[i]` / `sum(parts)` of all data takes the paths of `flows[i]`.
 
-    loads: the loads that each of `flows` would cause if it carried all data
+    loads: for each of `flows`, the loads that it would cause if it carried all data
     """
 
     flows: tuple[PricedFlows, ...]
@@ -140,7 +141,7 @@ class MixedFlows:
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
     """Return weights >= 0 with sum 1 that minimise the largest entry of `times @ weights`, and dual values of the rows.
 
-    Rows are added to the linear program round by round, when they become relevant.
+    Rows are added to the linear program in several rounds, once they become relevant.
     """
     rows = np.argsort(-times.mean(axis=1), kind="stable")[:_ROWS_AT_ONCE]
     while True:
@@ -163,28 +164,28 @@ def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
 _FIRST_TEMPERATURE = 0.08
 """Temperature at the start, in units of the mean price."""
 _SHARE_OF_DETOURS = 0.7
-"""Fraction of the gap that may be lost to paths that are not the cheapest ones."""
+"""Fraction of the accepted gap that may be due to paths that are not the cheapest ones."""
 _MEMORY = 24
 _SHORTEST_STEP, _SHRINK, _FIRST_SCALE = 0.1, 0.4, 0.5
 _LEAST_LOGARITHM = -9.0
 MAX_PASSES = 200
 _PATIENCE = 24
-"""The method gives up after this number of passes without enough progress."""
+"""The search ends after this number of passes without enough progress."""
 _PROGRESS = 0.9
 _PASSES_PER_MIXTURE = 4
 _TOWARDS_DUALS = 0.1
-"""Weight of a mixture's dual prices when they are averaged with the best bound's prices to find missing flows."""
+"""Weight of a mixture's dual prices when they are averaged with the prices of the best bound to find better flows."""
 _MARGIN = 0.999
-"""The search aims at this fraction of the gap, so that rounding errors do not push the exact bounds above the gap."""
+"""The search aims at this fraction of the accepted gap, because rounding makes the exact bounds slightly worse."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """A set of link prices that the search tries (as logarithms), and values computed from the prices.
+    """A set of link prices that the search tries (as logarithms), and values computed from these prices.
 
-    value, slope: value and gradient of the function to minimise: log(earnings of links / smoothed sum of distances)
-    shares:       float64[C], fraction of the total earnings that each link class earns
-    detour:       additional length of the paths, relative to the shortest paths
+    value, slope: value and gradient of the function to minimise, log(earnings of links / smoothed sum of distances)
+    shares:       float64[C], fraction of the total earnings at full capacity that each link class earns
+    detour:       additional cost of the paths in use, relative to the cheapest paths
     """
 
     logarithms: Floats
@@ -214,9 +215,9 @@ class PricedSolution:
 def priced_solution(
     problem: Commodities, gap: Fraction, report: BoundsListener | None = None, passes: int = MAX_PASSES
 ) -> PricedSolution:
-    """Return flows and prices whose bounds differ by at most `gap` (relative), or the best found until progress stops.
+    """Return flows and prices whose bounds have a relative gap of at most `gap`, or the best found when progress stops.
 
-    Takes at most about `passes` passes of O(sources * (links + nodes)), in parallel threads. Memory: O(links *
+    Takes at most about `passes` passes of O(sources * (links + nodes)), in parallel threads. Needs memory of O(links *
     threads), and O(link classes) per pass.
     """
     climb = _Climb(problem, _MARGIN * float(gap), report)
@@ -231,8 +232,8 @@ def priced_solution(
 class _Climb:
     """A search for the best prices: temperature, best bounds so far, curvature, and flows of all passes.
 
-    is_blocked: whether even the shortest step makes no progress. This happens when prices become as low as the
-                temperature, because then link loads jump whenever the order of nodes by distance changes.
+    is_blocked: whether even the shortest step makes no progress. This happens when prices are as low as the
+                temperature: then link loads jump whenever the order of nodes by distance changes.
     """
 
     best: PricedSolution
@@ -251,9 +252,9 @@ class _Climb:
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Return whether the search should continue: the gap is not reached, passes are left, and there is progress.
+        """Return whether to continue: the accepted gap is not reached, passes are left, and there is progress.
 
-        Progress means that the gap has shrunk a lot, or shrinks fast enough to reach the limit in the remaining passes.
+        Progress means that the gap has shrunk a lot, or shrinks fast enough to be accepted after the remaining passes.
         """
         count = len(self.gaps)
         if self.best.gap <= self.gap or count >= passes:
@@ -288,7 +289,7 @@ class _Climb:
         return after
 
     def _direction(self, point: _Point) -> Floats:
-        """Return the next quasi-Newton step. The earnings of links are the first estimate of the curvature."""
+        """Return the next quasi-Newton step. The first estimate of the curvature is each link's earnings."""
         rest, parts = point.slope.copy(), []
         for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
             parts.append((step @ rest) / (change @ step))
@@ -304,7 +305,7 @@ class _Climb:
         return result
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point at the prices of the best upper bound, moved a little towards the dual prices `duals`."""
+        """Return the point whose prices are those of the best upper bound, moved a little towards the duals `duals`."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices

@@ -1,8 +1,8 @@
 """Computes exact bounds on the all-to-all rate. Upper bounds follow from link prices.
 
-The path of every unit of data from s to t costs at least the price of the cheapest path, called the distance. The data
-on a link cost at most price * capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The
-best prices are the dual values of the capacity constraints.
+Each unit of data from s to t pays the price of every link on its path, so it pays at least the price of the cheapest
+path, called the distance. The data on a link pay at most price * capacity per unit of time. So for any prices, rate <=
+(sum of price * capacity) / (sum of distances). The best prices are the dual values of the capacity constraints.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from chorale.synth.processors import blocks, in_threads
 
 RateMethod = Literal["lp", "prices"]
 BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
-"""Called with the best bounds so far: (lower, upper)."""
+"""Function to call with the best bounds so far: (lower, upper)."""
 _SOURCES_AT_ONCE = 256
 PRICE_UNITS = 720720 * 16
-"""Price of the most expensive link. A multiple of all numbers up to 16 keeps simple ratios exact."""
+"""Price of the most expensive link. It is a multiple of all numbers up to 16, so that simple ratios stay exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllToAllRate:
-    """Exact bounds on the rate at which each rank sends to every other, in the topology's bandwidth unit.
+    """Exact bounds on the rate at which each rank sends to each other rank, in the topology's bandwidth unit.
 
-    lower: rate that known flows of whole units reach
+    lower: rate that known flows in whole units reach
     upper: bound that follows from link prices
     """
 
@@ -63,7 +63,7 @@ def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int64]:
-    """Return `prices` in the finest whole units for which sums along paths of `node_count` links fit into 53 bits."""
+    """Return `prices` scaled to whole numbers that are as large as 53 bits allow for sums along `node_count` links."""
     clipped = np.clip(prices, 0, None)
     units = 2**50 // node_count**2
     fine: NDArray[np.int64] = np.rint(clipped / max(clipped.max(initial=0.0), 1e-300) * units).astype(np.int64)

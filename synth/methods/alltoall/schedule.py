@@ -1,4 +1,4 @@
-"""Makes all-to-all schedules: decomposes each source's flows into paths to every target, in whole chunks."""
+"""Makes all-to-all schedules: decomposes each source's flow into paths to all targets that carry whole chunks."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ MAX_CHUNKS = 4096
 class FlowPaths:
     """Paths of chunks: path i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`.
 
-    The path consists of `links[offsets[i]:offsets[i + 1]]`, ids of the topology's links in travel order.
+    The path consists of `links[offsets[i]:offsets[i + 1]]`, which are ids of the topology's links in travel order.
     """
 
     source: NDArray[np.int64]
@@ -48,18 +48,18 @@ class FlowPaths:
 
 
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
-    """Decompose `flows`, which must be acyclic and deliver the same multiple of every demand, into paths.
+    """Decompose `flows` into paths. The flows must be acyclic and deliver the same multiple of every demand.
 
     Each source has at most ranks + links paths. O(sources * (ranks + links) * longest path * degree).
 
     Args:
-        problem: the sources and links.
-        block: indices of the sources in the problem.
+        problem: the flow problem, which contains the sources and links.
+        block: indices of the sources in `problem`.
         flows: int64[sources of the block, links of the problem].
     """
     sources = problem.sources[block]
     most = int(np.count_nonzero(problem.demand, axis=1).max()) + problem.link_count
-    rows = np.empty((most, 4), dtype=np.int64)  # columns by _START, _TARGET, _FIRST and _AMOUNT
+    rows = np.empty((most, 4), dtype=np.int64)  # columns _START, _TARGET, _FIRST and _AMOUNT
     links = np.empty(most * problem.node_count, dtype=np.int32)
     demand = np.broadcast_to(problem.demand_of(block), (len(sources), problem.node_count))
     tables, paths = [], []
@@ -91,18 +91,19 @@ def alltoall_schedule(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> Schedule:
-    """Return a pipelined all-to-all on `topology`, with one transfer per path. All transfers run at the same time.
+    """Return a pipelined all-to-all on `topology` with one transfer per path. All transfers run at the same time.
 
     Shard source * N + target starts at source and must arrive at target. A transfer's path may have several links;
     `steps` is the number of links of the longest path. The certificate contains link prices that prove an upper bound
     on the rate; `chorale.synth.bounds.certificate` checks it.
 
     Args:
-        topology: has at most 512 ranks and 2^22 (rank, link) pairs.
-        chunks: chunks per shard; by default, the smallest tried number whose rate is within 0.5 % of the best.
-        gap: as for `alltoall_rate`.
-        method: as for `alltoall_rate`.
-        report: called with the bounds of a price descent as they improve.
+        topology: a network with at most 512 ranks and 2^22 (rank, link) pairs.
+        chunks: chunks per shard; by default, several numbers are tried, and the smallest one whose rate is within 0.5 %
+            of the best is chosen.
+        gap: as in `alltoall_rate`.
+        method: as in `alltoall_rate`.
+        report: function that is called with the bounds of a price descent as they improve.
 
     Raises:
         InvalidInput: if the network is too large or there are too many chunks.
@@ -114,7 +115,7 @@ def alltoall_schedule(
     solution = approximate(reduction, chosen, gap, report)
     upper, prices = upper_bound(reduction, solution)
     starts = [SharedFlows(reduction, solution.class_flow)]
-    if chosen == "lp":  # many flows are optimal: prefer those that send the least data through other ranks
+    if chosen == "lp":  # many flows are optimal: prefer those that take the shortest paths
         starts = [SharedFlows(reduction, shortened(reduction, solution)), *starts]
     count, flows = chosen_flows(starts, upper) if chunks is None else (chunks, best_of(starts, chunks, upper)[1])
     router = Router(full, count)
@@ -127,7 +128,7 @@ def alltoall_schedule(
 
 
 def require_schedule_size(topology: Topology, chunks: int | None) -> None:
-    """Raise InvalidInput if `alltoall_schedule` would reject these arguments, without computing a schedule."""
+    """Raise InvalidInput if `alltoall_schedule` would reject these arguments. Computes no schedule."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     cells = topology.compute_count * len(topology.links)
@@ -138,8 +139,8 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return equally fast flows with the least total load, or the flows of `solution` if the solver fails."""
-    with suppress(Unavailable):  # numerical trouble; longer paths are acceptable
+    """Return equally fast flows with the least total load, or the unchanged flows if the solver fails."""
+    with suppress(Unavailable):  # if there are numerical errors, longer paths are acceptable
         return linear_program.shorten(reduction, solution).class_flow
     return solution.class_flow
 
@@ -161,8 +162,9 @@ def schedule_of_paths(
         parts: the paths.
         chunks: number of chunks in the largest shard.
         parameters: parameters of the schedule.
-        certificate: proof of a bound on the time or the rate.
-        relays: whether ranks on a path receive and send data, instead of forwarding them like switches.
+        certificate: proof of a bound on the time or on the rate.
+        relays: whether the ranks on a path receive the data and send them again, instead of forwarding them like
+            switches.
     """
     ranks = topology.compute_count
     columns = [

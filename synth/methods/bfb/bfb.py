@@ -1,12 +1,13 @@
 """Makes breadth-first broadcasts (BFB): shards spread along shortest paths, and every step is optimally balanced.
 
 On vertex-transitive networks, only the transfers of rank 0 are computed; symmetries map them to all ranks. Source: Zhao
-et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 6.1, appendix A
-(reduce_scatter by the transpose), E.2 (chunks), E.3 (different links).
+et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 6.1, appendices A
+(reduce_scatter on the transpose), E.2 (chunks) and E.3 (links of different bandwidths and latencies).
 
 `breadth_first_floor` bounds BFB's time without making a schedule: in step t, every node receives the shards of all
 nodes at distance t over its incoming links, so the step takes as long as the slowest node needs. On networks such as
-meshes, the slowest node differs from step to step, so the sum exceeds any single node's time (section 4 of the paper).
+meshes, the slowest node differs from step to step, so the total time exceeds the time of any single node (section 4 of
+the paper).
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
 
 
 MAX_NODES = 512
-"""Maximum number of nodes that `breadth_first_floor` examines. The bound holds for any choice of nodes."""
+"""Maximum number of nodes that `breadth_first_floor` examines. The bound is valid for any choice of nodes."""
 MAX_EXPANDED_RANKS = 4096
-"""Above this number of ranks, schedules are expanded to the rows of all ranks only on request, because it is slow."""
+"""Above this number of ranks, schedules are expanded to the rows of all ranks only on request, because this is slow."""
 MIN_EXPANDED_SYMMETRICALLY = 64
-"""From this number of ranks on, all ranks' rows are made as images of rank 0's rows instead of from scratch."""
+"""From this number of ranks on, the rows of all ranks are made as symmetric images of rank 0's rows if possible."""
 MIN_SYMMETRIC_RANKS = 512
-"""From this number of ranks on, schedules keep their symmetric form if symmetries are known."""
+"""From this number of ranks on, schedules are stored in symmetric form if symmetries are known."""
 
 
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
     """Return a lower bound on BFB's bandwidth time T_B / M, or None if none is known without making a schedule.
 
-    A bound is known for allgather and reduce_scatter on networks without switches. The time of an allreduce is the sum
-    of both times. O(nodes considered * links).
+    A bound is known only for allgather and reduce_scatter on networks without switches. For an allreduce, add up both
+    bounds. O(nodes considered * links).
     """
     if topology.switch_count or topology.compute_count < 2:
         return None
@@ -63,7 +64,7 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
         nodes = np.zeros(1, dtype=np.int64)
     elif ranks <= MAX_NODES:
         nodes = np.arange(ranks)
-    else:  # nodes with the least bandwidth, and a sample of all nodes
+    else:  # the nodes with the least bandwidth, and a sample of all nodes
         narrow = np.argsort(bandwidth, kind="stable")[: MAX_NODES // 2]
         nodes = np.unique(np.append(narrow, np.linspace(0, ranks - 1, MAX_NODES // 2).astype(np.int64)))
     hops = (distances_to if inward else distances_from)(topology, nodes).astype(np.int64)
@@ -91,9 +92,9 @@ def symmetric_bfb(
 ) -> SymmetricSchedule:
     """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
-    It has the same steps, chunks and cost as `bfb_allgather` (or its reversal), because symmetries map rank 0 to all
-    other ranks, which therefore need the same time in each step. O(degree * links) for hop counts, plus the time for
-    the flow problems of one rank.
+    It has the same steps, chunks and cost as `bfb_allgather` (or the reversed schedule), because symmetries map rank 0
+    to all other ranks, so that all ranks need the same time in each step. O(degree * links) for hop counts, plus the
+    time for the flow problems of one rank.
 
     Raises:
         InvalidInput: unless symmetries of `topology` map rank 0 to every rank, and in the same cases as
@@ -121,25 +122,25 @@ def bfb_allgather(
     progress: Progress | None = None,
     size_bytes: int | None = None,
 ) -> Schedule:
-    """Return the BFB allgather of a strongly connected network without switches. Its steps equal the diameter.
+    """Return the BFB allgather of a strongly connected network without switches. The number of steps is the diameter.
 
     Every step takes exactly the least time that any assignment to shortest paths allows, for any bandwidths. The
-    certificate names, for every step, the node and links that determine its time; `chorale.synth.verify
-    .bfb_certificate` checks it. O(N * links) for hop counts, then O(N * degree) and a few small flows per step for
-    every node, or, on large networks with symmetries, for one node, then O(rows).
+    certificate names the node and the links that determine the time of each step;
+    `chorale.synth.verify.bfb_certificate` checks it. Takes O(N * links) for hop counts, then O(N * degree) and a few
+    small flow problems per step for every node (on large networks with symmetries, for one node), then O(rows).
 
     Args:
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
-        size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, a step takes the largest
-            latency + load / bandwidth of its links, and links with too high a latency are not used. If latencies
-            differ, it may take an enormous number of chunks to be as fast as with divisible shards. If 64 are not
-            enough, several numbers up to 64 are tried, then larger ones up to 4096, among them numbers for which the
-            busiest links carry nearly whole chunks. The first number within 1 % of divisible shards is chosen, or else
-            the fastest. The certificate contains both times.
+        size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, the time of a step is the
+            largest latency + load / bandwidth of any link, and links whose latency is too high are not used. If
+            latencies differ, an enormous number of chunks may be necessary to be as fast as divisible shards. If 64 are
+            not enough, several numbers up to 64 are tried, then larger ones up to 4096, including numbers for which the
+            busiest links carry nearly whole chunks. The first number within 1 % of the time of divisible shards is
+            chosen, or else the fastest number. The certificate contains both times.
 
     Raises:
-        InvalidInput: for switches, unreachable nodes and numbers beyond the limits, and if `size_bytes` is given but
-            bandwidths are not in bytes per second.
+        InvalidInput: if there are switches or unreachable nodes, if numbers exceed the limits, or if `size_bytes` is
+            given but bandwidths are not in bytes per second.
     """
     is_large = topology.compute_count >= MIN_EXPANDED_SYMMETRICALLY and not topology.switch_count
     if is_large and automorphisms_are_transitive(topology):

@@ -1,8 +1,8 @@
 """Plans a breadth-first broadcast: link loads, chunks per shard and step times, before chunks are assigned to links.
 
-Kernels get each node's incoming links, integer capacities, and link latencies in ticks. A task solves all steps of a
-block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the flow problems of
-this node in all steps.
+Kernels get each node's incoming links, their integer capacities, and their latencies in ticks. A task solves all steps
+for a block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the node's flow
+problems in all steps.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from chorale.synth.topology.distance import distances_to, hops_along
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
-"""If latencies differ, more chunks per shard than this are used only if they save enough time."""
+"""If latencies differ, a larger number of chunks per shard is used only if it saves enough time."""
 MAX_PAIRS = 2**29
 """Maximum number of node pairs. Each distance takes two bytes, so the table takes up to 1 GiB."""
 MAX_CHUNKS = 2**15
@@ -35,15 +35,15 @@ _LARGEST_DENOMINATOR = 4096
 _NEARLY = Fraction(101, 100)
 BLOCKS = 64
 Block = tuple[int, int]
-"""(first, end): nodes `first` to `end` - 1, which are solved in one task."""
+"""(first, end): one task solves the flow problems of nodes `first` to `end` - 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyTicks:
     """Converts ticks, the integer time unit of kernels, to seconds for vectors of `size_bytes`.
 
-    shard_s: time of a shard on a link of capacity 1, in seconds; it is equal to `grain` ticks
-    first_s: smallest latency of any link in seconds, which is part of every step; `delays` only contain the rest
+    shard_s: time of a shard on a link of capacity 1, in seconds; this is equal to `grain` ticks
+    first_s: smallest latency of any link, in seconds; every step includes it, so `delays` only contain the difference
     """
 
     size_bytes: int
@@ -52,17 +52,18 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Convert `ticks`, a step's time in units of 1 / `chunks` tick, to seconds."""
+        """Convert the time of a step to seconds. `ticks` is in units of 1 / `chunks` of a tick."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
 def delays_in_ticks(
     topology: Topology, size_bytes: int | None, unit: Fraction
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
-    """Return (int64 per link: latency in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
+    """Return (int64 per link: delay in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
 
-    A tick is the longest time of which every delay is a whole multiple. Delays are exact, or 0 without a size. Raises
-    InvalidInput if bandwidths are not in bytes per second, and if delays have no common unit within 64 bits.
+    A link's delay is its latency above the smallest latency, or 0 if there is no size. Delays are exact: a tick divides
+    a shard's time into the fewest parts for which every delay is a whole number of ticks. Raises InvalidInput if
+    bandwidths are not in bytes per second, or if delays in ticks would be too large for 64-bit numbers.
     """
     if size_bytes is None:
         return np.zeros(len(topology.links), dtype=np.int64), None
@@ -81,7 +82,7 @@ def delays_in_ticks(
 def require_magnitude(
     clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
 ) -> None:
-    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and a total `capacity` into each node.
+    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and up to `capacity` into each node.
 
     Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication.
     """
@@ -95,16 +96,17 @@ def require_magnitude(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbNetwork:
-    """A network in the form that kernels read. Links into node u start at `tails[offsets[u]:offsets[u + 1]]`.
+    """A network in the form that kernels read. Links into node u start at the nodes `tails[offsets[u]:offsets[u + 1]]`.
 
-    Links are numbered as in the topology (sorted by target).
+    Links are numbered as in the topology, sorted by target.
     Attributes:
         key: cache key that identifies the network.
         capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that makes them integers.
-        delays: int64 per link, ticks until the first byte arrives; 0 if latencies are ignored.
-        latency_ticks: length of a tick if latencies count. If None, a tick is the time of a shard at capacity 1.
-        rows: None for a complete network. Otherwise only the first `nodes` nodes are solved, and `rows` has the hop
-            counts from every shard to these nodes, then to their in-neighbours. `tails` contains row numbers.
+        delays: int64 per link, latency in ticks above the smallest latency; 0 if latencies are ignored.
+        latency_ticks: length of a tick. None if latencies are ignored; a tick is then a shard's time at capacity 1.
+        rows: None for a complete network. Otherwise, only the first `nodes` nodes are solved, and `rows` contains the
+            hop counts from every shard's origin to these nodes, then to their in-neighbours; `tails` has indices of
+            rows.
     """
 
     key: str
@@ -126,7 +128,7 @@ class BfbNetwork:
 
     @property
     def words(self) -> int:
-        """Number of 64-bit words that are needed for one bit per in-link of a node."""
+        """Number of 64-bit words that hold one bit for each incoming link of a node."""
         return (int(np.diff(self.offsets).max()) + 63) // 64
 
     @property
@@ -138,7 +140,7 @@ class BfbNetwork:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Convert `ticks` to a time: in seconds if latencies count, otherwise in chunks / bandwidth."""
+        """Convert `ticks` to a time in seconds or, if latencies are ignored, in chunks / bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
@@ -159,7 +161,7 @@ class BfbNetwork:
 def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
     """Return `topology` in the form that the kernels need. Raises InvalidInput if BFB does not support it.
 
-    size_bytes: bytes of the complete vector, so that latencies count; None ignores latencies
+    size_bytes: size of the complete vector in bytes; None to ignore latencies
     """
     capacities, unit = _capacities(topology)
     nodes = topology.compute_count
@@ -175,10 +177,10 @@ def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
 
 
 def network_of_nodes(topology: Topology, chosen: NDArray[np.int64], size_bytes: int | None = None) -> BfbNetwork:
-    """Return the part of `topology` that determines what the nodes `chosen` receive, renumbered from 0.
+    """Return the part of `topology` that determines what the nodes `chosen` receive, with nodes renumbered from 0.
 
-    It consists of their in-links and the hop counts to both ends of these links. If rank 0 is the first of `chosen`,
-    its links keep their ids, because links are sorted by target. O(nodes considered * links).
+    It consists of the links into these nodes and the hop counts to both ends of these links. If rank 0 is the first of
+    `chosen`, its links keep their ids, because links are sorted by target. O(nodes considered * links).
     """
     capacities, unit = _capacities(topology)
     delays, clock = delays_in_ticks(topology, size_bytes, unit)
@@ -218,7 +220,7 @@ def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
 class Problems(NamedTuple):
     """Kernel input: the links into each node (see `BfbNetwork`), and hop counts `rows[u, v]` from rank v to node u.
 
-    Additional rows belong to nodes in `tails` that are not solved themselves. `delays` are in ticks (a shard takes
+    Additional rows belong to nodes in `tails` for which no flow problem is solved. `delays` are in ticks (a shard takes
     `grain` ticks on a link of capacity 1), or 0 if latencies are ignored.
     """
 
@@ -250,16 +252,16 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Divide the nodes into at most `BLOCKS` blocks. For reproducible results, the number of workers is ignored."""
+    """Divide the nodes into at most `BLOCKS` blocks, regardless of the number of workers: results are reproducible."""
     count = min(nodes, BLOCKS)
     return list(pairwise(nodes * index // count for index in range(count + 1)))
 
 
 class Loads(NamedTuple):
-    """The time that the slowest of some nodes needs in each step, in ticks, as a fraction `top` / `bottom`.
+    """For each step, the time that the slowest of some nodes needs, in ticks, as a fraction `top` / `bottom`.
 
     node:  the slowest node
-    links: critical in-links of this node, as bits
+    links: bit set of the node's critical incoming links
     """
 
     top: NDArray[np.int64]
@@ -272,7 +274,7 @@ class Loads(NamedTuple):
 
 
 WholeChunks = tuple[BfbNetwork, int, Loads]
-"""Input for assigning whole chunks to links: network, chunks per shard, and the time of each step."""
+"""Input of the tasks that assign whole chunks to links: network, chunks per shard, and the time of each step."""
 
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
@@ -281,14 +283,14 @@ def block_loads(network: BfbNetwork, block: Block) -> Loads:
 
 
 def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
-    """Return the least time of each step for the nodes in `block` with whole chunks, at least the time in `shared`."""
+    """Return the least time of each step for the nodes in `block` with whole chunks, but no less than in `shared`."""
     network, chunks, start = shared
     times = start.top.copy(), start.bottom.copy()
     return Loads(*native.integral_chunk_times(*block, problems_of(network)[0], chunks, *times))
 
 
 def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
-    """Return the transfers to a block of nodes as columns (step, link, shard, lo, hi) of small unsigned integers."""
+    """Return the transfers to a block of nodes: columns (step, link, shard, lo, hi) in the smallest unsigned types."""
     network, chunks, loads = shared
     times = loads.top.copy(), loads.bottom.copy()
     step, rows = native.assign_chunks(*block, problems_of(network)[0], chunks, *times)
@@ -302,8 +304,8 @@ def chunk_times(
     """Return the least time of each step with `chunks` whole chunks per shard, in ticks / `chunks`.
 
     If all links are identical, this is exactly ceil(chunks * time for divisible shards), because the transportation
-    polytope is integral (theorem 20 of the paper only gives a bound). For different capacities or delays, the flow
-    problems are solved again.
+    polytope is integral (theorem 20 of the paper only gives a bound). If capacities or delays differ, the flow problems
+    are solved again.
     """
     top, bottom = loads.top * chunks, loads.bottom
     if not network.has_delays and np.all(network.capacities == 1):
@@ -317,12 +319,13 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
     """Return (smallest number of chunks per shard that is as fast as divisible shards, loads with this number).
 
     In a step that takes time U, a critical link of capacity c and delay a carries exactly c * (U - a), which must be a
-    whole number of chunks. If all links are identical, this is also sufficient. Otherwise, multiples of the resulting
-    number are tried, up to the common denominator for all links, which is always enough. If delays differ, this
-    denominator may be as large as the number of bytes, so only numbers up to `MAX_TIMED_CHUNKS` are tried, then
-    `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
+    whole number of chunks. If all links are identical, this condition is also sufficient. Otherwise, multiples of the
+    smallest number that meets the condition are tried, up to the common denominator for all links, which always
+    suffices. If delays differ, this denominator may be as large as the number of bytes, so only numbers up to
+    `MAX_TIMED_CHUNKS` are tried, and if all fail, `_nearly_best_chunks` chooses a number. Raises InvalidInput if more
+    than `MAX_CHUNKS` would be needed.
     """
-    needed = sufficient = 1  # lcm of denominators of capacity * (time - delay) / grain: of critical links, of all
+    needed = sufficient = 1  # lcm of the denominators of capacity * (time - delay) / grain: critical links, all
     kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))
     for step in range(len(loads.top)):
         time = loads.time(step)
@@ -349,8 +352,8 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the first number of chunks that is within 1 % of divisible shards (or else the fastest), and its loads.
 
-    Tries numbers up to 64, then larger ones up to 4096, among them numbers for which critical links carry nearly whole
-    chunks, as long as times fit into 64 bits.
+    Tries numbers up to 64, then larger ones up to 4096 for which times fit into 64 bits. These include numbers for
+    which critical links carry nearly whole chunks.
     """
     shares = []  # number of shards that each critical link carries
     for step in range(len(loads.top)):
@@ -381,7 +384,7 @@ def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
-    """Return the largest time of each step over all blocks, with its node and links (of the first block in a tie)."""
+    """Return each step's largest time over all blocks, with its node and links. In a tie, the first block counts."""
     best = Loads._make(column.copy() for column in parts[0])
     for part in parts[1:]:
         larger = (part.bottom > 0) & ((best.bottom == 0) | (part.top * best.bottom > best.top * part.bottom))
@@ -391,7 +394,7 @@ def merge_loads(parts: list[Loads]) -> Loads:
 
 
 def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
-    """Return the ids of the in-links that determine the time of `step`."""
+    """Return the ids of the links that determine the time of `step`: the critical links into the slowest node."""
     node = int(loads.node[step])
     first = int(network.offsets[node])
     degree = int(network.offsets[node + 1]) - first
@@ -427,7 +430,7 @@ def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, in
 
 
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
-    """Return the columns of `Transfers` for everything that nodes receive, sorted by node, step and shard."""
+    """Return the columns of `Transfers` for all data that nodes receive, sorted by node, step and shard."""
     shared = plan.network, plan.chunks, plan.chosen
     parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
@@ -435,7 +438,7 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
-    """Return the certificate: the node and links that determine each step's load, and each step's time in chunks."""
+    """Return the certificate: each step's time for divisible shards and for whole chunks, and what determines it."""
     network, clock = plan.network, plan.network.latency_ticks
 
     def reasons(loads: Loads, chunks: int) -> list[Mapping[str, Any]]:

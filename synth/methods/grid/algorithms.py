@@ -1,14 +1,14 @@
 """Makes algorithms on grids of ranks: Swing, bucket (rings along dimensions), recursive halving and doubling.
 
-Swing: a rank's peers alternate between both sides, so that they stay close on a torus. Source: De Sensi et al., "Swing:
-    Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.
+Swing: a rank's peers alternate between its two sides, so that they stay close on a torus. Source: De Sensi et al.,
+    "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.
 
-Bucket: rings along one dimension after another; on each line, every position passes partial sums on to the next.
+Bucket: rings along one dimension after another. On each line, every position passes partial sums on to the next one.
 Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4, 5.2.
 
-Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that fits tori: peers
-are at distance 1, 2, 4, …, and each step of recursive halving moves half as many blocks as the previous step. Sources:
-Thakur, Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
+Recursive doubling, and recursive halving and doubling (Rabenseifner): dimensions are used in an order that suits tori.
+Peers are at distance 1, 2, 4, …, and each step of recursive halving moves half as many blocks as the previous step.
+Sources: Thakur, Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
 
 from collections.abc import Callable
@@ -55,7 +55,8 @@ def swing_distance(step: int) -> int:
 def swing_peers(size: int) -> list[Positions]:
     """Return the peer of each position (int64[size]) in each of ceil(log2 size) steps, for an even `size`.
 
-    In step s, the peer is `swing_distance(s)` ahead of even and behind odd positions, modulo size (equation 2).
+    In step s, the peer is `swing_distance(s)` positions ahead of an even position and behind an odd one, modulo size
+    (equation 2).
     """
     position = np.arange(size)
     sign = np.where(position % 2 == 0, 1, -1)
@@ -66,8 +67,8 @@ def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions.
 
     Takes ceil(log2 n) steps, where n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last position
-    has no peers: in every step, it exchanges about half of the remaining blocks directly with the positions to which
-    they belong (section 3.2, figure 4). O(size^2).
+    has no peer. Instead, it exchanges about half of the remaining blocks in every step directly with the positions to
+    which these blocks belong (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
@@ -85,9 +86,10 @@ def swing_line(size: int) -> LineReduceScatter:
 def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
     """Return bandwidth-optimal Swing on the topology's grid: reduce_scatter, allgather, allreduce, broadcast or reduce.
 
-    Supports any number of dimensions of any size. A reduce_scatter takes the sum over dimensions of ceil(log2 size)
-    steps (size - 1 if a size is odd). With `all_ports`, a plain and a mirrored collective begin in each dimension
-    (section 4); otherwise, there is a single collective. broadcast and reduce follow the tree of the root's shard.
+    Supports any number of dimensions of any size. In each dimension, a reduce_scatter takes ceil(log2 size) steps, or
+    ceil(log2(size - 1)) if the size is odd. With `all_ports`, two collectives start in each dimension, one of them
+    mirrored (section 4); otherwise, there is a single collective. broadcast and reduce follow the tree along which a
+    reduce_scatter collects the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
     parts = grid_collectives(lines, round_robin, all_ports, collective, "swing")
@@ -98,7 +100,7 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
     """Return latency-optimal Swing: an allreduce that exchanges complete vectors, in log2 N steps for powers of two.
 
     Dimensions of other sizes are first folded onto the largest power of two, in one step each, and unfolded at the end.
-    broadcast and reduce are the same as in `swing`, because these take no more steps. Source: section 3.1.2.
+    broadcast and reduce are the same as in `swing`, because they take no more steps there. Source: section 3.1.2.
     """
     return _exchanges(topology, collective, "swing-latency", swing, swing_peers, all_ports)
 
@@ -107,7 +109,7 @@ def _exchanges(
     topology: Topology, collective: Collective, method: str, rooted: Callable[..., CollectivePattern],
     peers: Callable[[int], list[Positions]], all_ports: bool,
 ) -> CollectivePattern:  # fmt: skip
-    """Return an allreduce that exchanges complete vectors between `peers`, or a broadcast or reduce by `rooted`."""
+    """Return an allreduce that exchanges complete vectors between `peers`, or the broadcast or reduce from `rooted`."""
     if collective.root is not None:
         parts = rooted(topology, collective, all_ports).subcollectives
     else:
@@ -120,7 +122,7 @@ def _exchanges(
 def ring_line(size: int) -> LineReduceScatter:
     """Return the ring reduce_scatter on a line of `size` >= 2 positions in size - 1 steps.
 
-    In step t, position a sends the sum of block a - 1 - t to a + 1, modulo size. O(size^2).
+    In step t, position a sends its partial sum of block a - 1 - t to position a + 1, modulo size. O(size^2).
     """
     require_line_size(size)
     position = np.arange(size)
@@ -135,15 +137,15 @@ def bucket(
 ) -> CollectivePattern:
     """Return the bucket reduce_scatter, allgather or allreduce on the topology's grid.
 
-    With `all_ports`, one collective per direction begins in each dimension and moves on to the next dimension when it
-    has finished. If `synchronised`, none moves on before those in the longest dimension finish, so no two collectives
-    share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps, in which shorter dimensions send
-    their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
+    With `all_ports`, two collectives start in each dimension, one per direction. A collective that has finished in one
+    dimension moves on to the next. If `synchronised`, all collectives wait for those in the longest dimension before
+    they move on, so no two collectives share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps,
+    in which shorter dimensions send their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
 
-    Otherwise, each collective moves on immediately, so the number of steps of a reduce_scatter is the sum of size - 1
-    over all dimensions; if sizes differ, collectives share links with slower ones. This is the baseline that the BFB
-    papers call the traditional torus schedule. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
-    Communications", section 5.3.
+    Otherwise, each collective moves on immediately, so a reduce_scatter takes as many steps as the sum of size - 1 over
+    all dimensions. If sizes differ, a collective shares links with slower collectives. This is the baseline that the
+    BFB papers call the traditional torus schedule. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+    Collective Communications", section 5.3.
     """
     method = "bucket" if synchronised else "traditional-torus"
     require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
@@ -162,9 +164,9 @@ def doubling_peers(size: int) -> list[Positions]:
 def halving_line(size: int, returns: bool) -> LineReduceScatter:
     """Return the recursive-halving reduce_scatter on a line of `size` >= 2 positions.
 
-    If size is not a power of two, and p' is the largest power below it, each position a >= p' first sends everything to
-    position a - p', which then handles the blocks of both positions. With `returns`, position a - p' finally sends
-    block a to its owner; otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
+    If `size` is not a power of two, let p' be the largest power of two below it. Each position a >= p' first sends all
+    its data to position a - p', which then handles the blocks of both positions. With `returns`, position a - p'
+    finally sends block a to its owner. Otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
 
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.
@@ -185,10 +187,11 @@ def halving_line(size: int, returns: bool) -> LineReduceScatter:
 def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
     """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the topology's grid.
 
-    Peers are at distance 1, 2, 4, … in one dimension after another: log2 N steps each way for powers of two, and one
-    more for each dimension of another size (two for reduce_scatter and allgather alone). Uses one port, as in the
-    literature; with `all_ports`, plain and mirrored collectives start in every dimension. broadcast and reduce follow
-    the tree of the root's shard.
+    Peers are at distance 1, 2, 4, … in alternating dimensions. Halving and doubling take log2 N steps each if all sizes
+    are powers of two. Any other size counts as the power of two below it, plus one step each way (two steps for a
+    reduce_scatter or allgather alone). Uses one port, as in the literature. With `all_ports`, two collectives start in
+    every dimension, one of them mirrored. broadcast and reduce follow the tree along which a reduce_scatter collects
+    the root's shard.
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
@@ -206,7 +209,7 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
 
 
 def one_shot(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return the allreduce in which every rank sends its complete vector to every other rank in one step.
+    """Return the allreduce in which every rank sends its complete vector to all other ranks in a single step.
 
     It has the lowest latency if ranks can access each other's memory, but each rank receives and adds N - 1 vectors.
     """

@@ -1,7 +1,8 @@
 """Turns a grid algorithm into a schedule or, if that would be too large, only into the traffic on each link.
 
 The algorithm consists of subcollectives, which run in parallel on equal parts of the data. Each message uses a shortest
-path, or two disjoint shortest paths. On a torus, paths follow dimension order; elsewhere, they are found by search.
+path, or two disjoint shortest paths. On a torus, paths follow the order of dimensions. On other networks, they are
+found by search.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two shortest paths for each pair of nodes, as two tables; they are equal if a pair has only one.
+    """Return two tables with one shortest path for each pair of nodes. If a pair has only one path, both contain it.
 
-    If several links lead nearer to dst, the first path uses the link with index dst modulo their number, which spreads
-    destinations over equally short paths like static routing on fat trees. The second path uses the next link.
-    O(targets * links + hops * degree).
+    If m links lead nearer to dst, the first path uses link dst modulo m of these, which spreads destinations over
+    equally short paths like static routing on fat trees. The second path uses the next link. O(targets * links + hops *
+    degree).
     """
     links, nodes = topology.links, topology.node_count
     keys, pair_keys = links.dst.astype(np.int64) * nodes + links.src, dst * nodes + src
@@ -68,9 +69,10 @@ def _walk(
     pair: NDArray[np.int64],
     choice: int,
 ) -> list[NDArray[np.int64]]:
-    """Return shortest paths from `src` to `dst` as arrays [3, hops], with the rows (pair, hop number, link).
+    """Return shortest paths from `src` to `dst`. Each array in the result has the rows (pair, hop number, link).
 
-    All paths are followed in parallel. `hops[row[i], v]` is the distance from node v to `dst[i]`.
+    All paths are followed in parallel, and each hop adds an array. `hops[row[i], v]` is the distance from node v to
+    `dst[i]`.
     """
     steps = []
     node = src
@@ -127,9 +129,9 @@ class TorusLinks:
         return TorusLinks(shape, *by_sign)
 
     def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
-        """Return the path of each pair in dimension order, in the shorter direction of each dimension.
+        """Return the path of each pair in the order of dimensions, in the shorter direction of each dimension.
 
-        If both directions are equally long, the path goes forward, or backward with `backward_ties`. O(hops).
+        If both directions are equally short, the path goes forward, or backward with `backward_ties`. O(hops).
         """
         hops, sign = [], []
         for axis, size in enumerate(self.shape):
@@ -178,9 +180,9 @@ class PairRoutes:
 def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int64]) -> PairRoutes:
     """Return minimal routes for pairs of ranks, given as ascending, unique `keys` = src * N + dst with src != dst.
 
-    This assumes minimal adaptive routing: if there are two disjoint paths, each carries half of a message. On a torus
-    of `shape`, paths follow the order of dimensions; two paths are disjoint if the distance in a dimension is exactly
-    half of its size. O(hops) on a torus.
+    Like minimal adaptive routing, this sends half of a message over each of two shortest paths if these are disjoint.
+    On a torus of `shape`, paths follow the order of dimensions. There, two paths are disjoint if, in every dimension in
+    which the ranks differ, their distance is exactly half of the size, and the size is above 2. O(hops) on a torus.
     """
     torus = TorusLinks.of(topology, shape)
     src, dst = np.divmod(keys, topology.compute_count)
@@ -188,7 +190,7 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
         first, second = minimal_paths(topology, src, dst)
     else:
         first, second = torus.paths(src, dst), torus.paths(src, dst, backward_ties=True)
-    # Two paths of the same length are disjoint if they share no link. Most pairs have no second path.
+    # Two paths of a pair are disjoint if they share no link. Most pairs have no second path.
     two: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
     lengths = np.diff(first.offsets)
     candidate = np.repeat(two, lengths)
@@ -217,11 +219,11 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
 class CollectivePattern:
     """A collective that consists of `subcollectives`, which run in parallel on equal parts of every shard.
 
-    `schedule` and `traffic` follow from the same subcollectives and routes, but `traffic` does not consider individual
-    shards and only takes O(messages). Steps without messages are left out.
+    `schedule` and `traffic` use the same subcollectives and routes, but `traffic` does not consider individual shards,
+    so it takes only O(messages). Steps without messages are left out.
 
-    lanes: if above 0, all messages use single links, and subcollective i uses link i modulo `lanes` of the parallel
-           links between two ranks; if 0, messages use `pair_routes`
+    lanes: if above 0, each message uses a single link, and subcollective i uses link i modulo `lanes` of the parallel
+           links between two ranks; if 0, messages use the routes from `pair_routes`
     """
 
     topology: Topology
@@ -233,7 +235,7 @@ class CollectivePattern:
     lanes: int = 0
 
     def schedule(self, chunks: int | None = None) -> Schedule:
-        """Return the schedule with `chunks` chunks per shard, by default the smallest number that gives equal parts.
+        """Return the schedule with `chunks` chunks per shard; by default, the smallest number that gives equal parts.
 
         O(transfers log messages).
 
@@ -283,7 +285,7 @@ class CollectivePattern:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """Indices of the steps in which any subcollective sends data."""
+        """Indices of the steps in which at least one subcollective sends data."""
         count = max(map(len, self.subcollectives))
         return [step for step in range(count) if any(len(part.messages()[0]) for part in self._at(step))]
 
@@ -324,7 +326,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """Number of equal parts into which messages divide a subcollective's data, twice as many with two routes."""
+        """Number of equal parts into which messages divide a subcollective's data; doubled if any has two routes."""
         pieces = lcm(*{part.pieces for step in self._steps for part in self._at(step)})
         return pieces * (2 if (self._pairs.second >= 0).any() else 1)
 
@@ -339,7 +341,7 @@ class CollectivePattern:
         return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield the transfer columns of `step`. `number` is its number in the schedule, which has no empty steps."""
+        """Yield the transfer columns of `step`. In the schedule, which has no empty steps, this is step `number`."""
         for index, part in self._numbered(step):
             pieces, position = len(self.subcollectives) * part.pieces, index * part.pieces + part.piece
             lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces

@@ -1,7 +1,7 @@
 """Computes the steps of algorithms on grids of ranks. Subcollectives run in parallel, each on a part of every shard.
 
-A reduce_scatter on a grid combines reduce_scatters along its lines. An exchange sends the complete vector in every
-message, which takes the fewest steps but sends the most bytes.
+A reduce_scatter on a grid combines reduce_scatters along the grid's lines. An exchange sends the complete vector in
+every message, which takes the fewest steps but sends the most bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def grid_shape(topology: Topology) -> tuple[int, ...]:
-    """Return the dimensions of the grid in which ranks are numbered. The last coordinate varies fastest.
+    """Return the sizes of the grid in which ranks are numbered. The last coordinate varies fastest.
 
     Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, also inside topology functions that keep all ranks
     (`scaled`, `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are
@@ -76,9 +76,10 @@ class LineStep:
 class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
-    Every position starts with a contribution to every block and sends its partial sum of a block at most once. The only
-    position that never sends its partial sum of a block has the block's complete sum in the end.
-    handed_on: int32[position, block]: step in which the position sends its sum of the block, or `len(steps)`
+    Every position starts with a contribution to every block. It sends its partial sum of a block once, except for one
+    position per block, which has the block's complete sum in the end.
+    handed_on: int32[position, block]: step in which the position sends its sum of the block; `len(steps)` if it never
+               does
     """
 
     size: int
@@ -102,7 +103,7 @@ class LineReduceScatter:
 
 
 def require_line_size(size: int) -> None:
-    """Raise InvalidInput for a dimension whose tables (size x size) would be too large."""
+    """Raise InvalidInput if the tables for a dimension of this size (size x size entries) would be too large."""
     if size > MAX_LINE_SIZE:
         raise InvalidInput(
             f"a dimension of a grid must have at most {MAX_LINE_SIZE} positions", size, "use more dimensions"
@@ -113,8 +114,8 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
     """Return a reduce_scatter's steps. In step s, position a exchanges blocks with position `peers[s][a]`.
 
     `home[b]` is the position that keeps block b. A position sends a block in the last step from which the block can
-    still reach its home (Swing paper, appendix A.2: if a block could be sent in two steps, the later one is used). If
-    the size is a power of two, there is only one possible step.
+    still reach its home (Swing paper, appendix A.2: if a block could be sent in either of two steps, the later one is
+    used). If the size is a power of two, there is only one possible step.
     """
     positions = np.arange(len(peers[0]) if peers else 1)
     reach = home == positions[:, None]
@@ -127,7 +128,7 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
 
 
 class Turn(NamedTuple):
-    """A step of a grid algorithm: step `number` of dimension `axis`, for one of `pieces` equal pieces of the data."""
+    """A step of a grid algorithm: step `number` in dimension `axis`, for one of `pieces` equal pieces of the data."""
 
     axis: int
     number: int
@@ -151,11 +152,11 @@ def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn 
 
 
 def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return steps as in `dimension_by_dimension`, but with equally many steps for every dimension.
+    """Return steps as in `dimension_by_dimension`, but with the same number of steps for every dimension.
 
-    Collectives that start in different dimensions then switch dimensions at the same time and never share links. To
-    fill the steps of the longest dimension, the steps of shorter dimensions are divided into several pieces, so that
-    their larger blocks do not delay others. None stands for a step in which nothing is sent. Source: Swing paper,
+    Collectives that start in different dimensions then change dimensions at the same time and never share links. Steps
+    of shorter dimensions, which have larger blocks, are divided into pieces to fill the time that the longest dimension
+    takes, so they do not delay other collectives. None stands for a step in which nothing is sent. Source: Swing paper,
     section 5.2.
     """
     longest = max(step_counts)
@@ -177,9 +178,9 @@ class SendStep(NamedTuple):
 
     messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`; each pair occurs once
     sends:         returns (src, dst, shard), with a separate entry for each shard of these messages
-    signature:     returns a value that is only equal for steps with identical messages
+    signature:     returns a hashable value; two steps with equal values have identical messages
     reduces:       whether the receiver adds the data to its own
-    piece, pieces: number of the piece that is sent, and number of equal pieces of the data
+    piece, pieces: index of the piece that is sent, and number of equal pieces into which the data are divided
     """
 
     messages: Callable[[], Columns]
@@ -194,7 +195,7 @@ SubCollective: TypeAlias = Sequence[SendStep]
 
 
 def backwards(steps: SubCollective) -> list[SendStep]:
-    """Reverse `steps` in order and direction, and copy data instead of adding them."""
+    """Return `steps` in reverse order, with sources and targets exchanged, and with data copied instead of added."""
 
     def turned(columns: Callable[[], Columns]) -> Columns:
         src, dst, amount = columns()
@@ -235,7 +236,7 @@ def whole_vector_step(
 
 @dataclass(frozen=True, slots=True)
 class _GridStep:
-    """Computes the messages of one step (`turn`). Lines along dimension d have already run `done[d]` steps."""
+    """Computes the messages of one step (`turn`). In dimension d, the lines have already run `done[d]` steps."""
 
     lines: Sequence[LineReduceScatter]
     turn: Turn
@@ -283,7 +284,7 @@ class _GridStep:
 
 
 def outer_sum(parts: Iterable[Numbers]) -> Numbers:
-    """Add one number from each part in all combinations. The number from the last part varies fastest."""
+    """Return the sums of all combinations of one number per part. The number from the last part varies fastest."""
     result = np.zeros(1, dtype=np.int64)
     for part in parts:
         result = np.add.outer(result, part).ravel()
@@ -291,7 +292,7 @@ def outer_sum(parts: Iterable[Numbers]) -> Numbers:
 
 
 def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendStep]:
-    """Return a reduce: ranks send complete vectors along the tree of the root's shard in the steps `scatter`."""
+    """Return a reduce that sends complete vectors along the tree on which the reduce_scatter sums the root's shard."""
 
     def ends(step: SendStep) -> tuple[Numbers, Numbers]:
         src, dst, shard = step.sends()
@@ -307,7 +308,7 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """Rounds in which positions of one line exchange vectors. The number of active positions is a power of two.
+    """Rounds in which the positions of one line exchange vectors. The number of active positions is a power of two.
 
     active: positions that participate in the exchange
     folded: the other positions; `onto[i]` receives the vector of `folded[i]` first and returns the sum at the end
@@ -337,8 +338,8 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
     """Return an allreduce in which every message contains the complete vector of the subcollective.
 
     If a dimension's size is not a power of two, some of its ranks first send their vectors to others (folding). Then
-    all lines exchange in the order of `turns`, and finally the folded ranks receive the result. For powers of two,
-    these are the latency-optimal algorithms of the Swing paper (sections 2.3.2 and 3.1.2).
+    the active ranks exchange vectors in the order of `turns`, and finally the folded ranks receive the result. If all
+    sizes are powers of two, this is a latency-optimal algorithm of the Swing paper (sections 2.3.2 and 3.1.2).
     """
     ranks = prod(line.size for line in lines)
 
@@ -348,7 +349,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
         return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
 
     def fold(axis: int) -> tuple[Positions, Positions]:
-        """Return (ranks folded along `axis`, receivers of their vectors), except ranks folded along earlier axes."""
+        """Return (ranks to fold along `axis`, receivers of their vectors), without ranks folded along earlier axes."""
         others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
         return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
 
@@ -374,7 +375,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
 LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
-"""Returns the order of all steps, given the number of steps of each dimension and the first dimension."""
+"""Function that orders all steps, given the number of steps in each dimension and the first dimension."""
 
 
 def grid_collectives(
@@ -384,8 +385,8 @@ def grid_collectives(
 
     With `all_ports`, one subcollective starts in each dimension, and each has a mirror image in the opposite direction
     (unless all of the grid's sizes are 2). Otherwise, a single subcollective starts in the first dimension. An
-    allgather is the reversed reduce_scatter, and an allreduce runs both in sequence. A reduce sends the complete vector
-    along the tree of the root's shard, and a broadcast is the reversed reduce.
+    allgather is the reversed reduce_scatter, and an allreduce runs both in sequence. A reduce sends complete vectors
+    along the tree on which the reduce_scatter sums the root's shard, and a broadcast is the reversed reduce.
 
     Raises:
         InvalidInput: for an alltoall.
@@ -394,7 +395,7 @@ def grid_collectives(
     require_collective(method, collective, [name for name in STANDARD if name != CollectiveName.ALLTOALL])
     parts: list[SubCollective] = []
     for first, port_lines in _beginnings(lines, all_ports):
-        # Each shard is one block in every dimension, given by its owner's coordinates. So steps are products.
+        # A shard's block in each dimension is its owner's coordinate, so a step is a product over the dimensions.
         scatter, done = [], [0] * len(port_lines)
         for turn in order(counts, first):
             if turn is None:
@@ -412,7 +413,7 @@ def grid_collectives(
 
 
 def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
-    """Return the steps of `collective`, which are `scatter`, `gather`, or both in sequence for an allreduce.
+    """Return the steps of `collective`: `scatter`, `gather` or, for an allreduce, both in sequence.
 
     Raises:
         InvalidInput: for any other collective.
@@ -427,7 +428,7 @@ def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collecti
 
 
 def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[SubCollective, ...]:
-    """Return parallel exchanges of complete vectors, which start in the same dimensions as in `grid_collectives`."""
+    """Return parallel exchanges of complete vectors, which start in the same dimensions as `grid_collectives`."""
     counts = [len(line.peers) for line in lines]
     return tuple(
         exchange_steps(port_lines, round_robin(counts, first)) for first, port_lines in _beginnings(lines, all_ports)
@@ -435,7 +436,7 @@ def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield (first dimension, lines) of each subcollective. A mirrored subcollective follows the original."""
+    """Yield (first dimension, lines) for each subcollective. The mirror image follows directly after the original."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines

@@ -1,19 +1,19 @@
 """Computes the lower bounds that link prices prove for concurrent collectives. Shares no code with the planner.
 
-Data travel between members of a group along paths, which cost at least as much as the cheapest path. Each part of the
+Data travel between members of a group along paths, which cost at least as much as the cheapest paths. Each part of the
 data in
 - an all-to-all travels from its source to its target;
 - an allgather or a broadcast reaches all members; the messages by which each member first receives it form a tree from
   its root, which costs at least as much as a cheapest tree;
 - a reduce-scatter or a reduce is collected along such a tree towards its root;
 - an allreduce needs 2 (p - 1) messages between any p disjoint sets that together contain all members. For every price
-  t, the messages that cost more than t have to connect the p(t) sets that cheaper messages leave unconnected. So all
-  messages together cost at least twice a cheapest spanning tree, where the price between two members is that of the
-  cheaper direction. The messages also bring each member's data to all others and all others' data to this member, so
-  they cost at least as much as a cheapest tree from the member, and at least as much as a cheapest tree to it.
+  t, the messages that cost more than t must connect the p(t) sets that cheaper messages leave unconnected. So all
+  messages together cost at least twice as much as a cheapest spanning tree, where the price between two members is that
+  of the cheaper direction. The messages also bring each member's data to all others and all others' data to this
+  member, so they cost at least as much as a cheapest tree from the member, and as much as a cheapest tree to it.
 
-In time T, the data on a link cost at most T * price * bandwidth, so T >= total cost of the data / sum of price *
-bandwidth. Bounds are computed exactly.
+In time T, the data on a link cost at most T * price * bandwidth, so T >= (total cost of the data) / (sum of price *
+bandwidth). Bounds are computed exactly.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,10 @@ _FAR = 2**62
 def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[int]) -> Fraction:
     """Return the lower bound on the time, in data / bandwidth, that follows from link prices (whole numbers >= 0).
 
-    O(ranks * links * longest path + ranks^3 of a group).
+    O(ranks * links * longest path), and O(ranks^3) for the ranks of each group.
 
     Raises:
-        CheckFailed: if there is not exactly one such price per link, or if prices are too large.
+        CheckFailed: if `prices` does not have one whole number >= 0 per link, or if prices are too large.
     """
     links = topology.links
     if (
@@ -65,7 +65,7 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
 
 
 def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
-    """Return int64[sources, nodes]: prices of cheapest paths. Runs Bellman-Ford for all sources in parallel."""
+    """Return int64[sources, nodes]: prices of the cheapest paths. Runs Bellman-Ford for all sources in parallel."""
     links = topology.links
     order = np.argsort(links.dst, kind="stable")
     src, price = links.src[order], prices[order]
@@ -80,7 +80,7 @@ def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
 
 
 def _paid(group: Group, cost: Costs) -> Fraction:
-    """Return the least cost of the data of `group`, per unit of its amount. `cost` has the costs between members."""
+    """Return the least cost of the data of `group`, per unit of its amount. `cost[i, j]`: cost from member i to j."""
     ranks, name = len(cost), group.collective.name
     if name == CollectiveName.ALLREDUCE:
         nearer = np.minimum(cost, cost.T)
@@ -92,7 +92,7 @@ def _paid(group: Group, cost: Costs) -> Fraction:
         return Fraction(least_tree(directed, group.collective.root or 0))
     if np.array_equal(cost, cost.T):  # a tree costs the same from every root
         return Fraction(least_tree(cost, 0))
-    # If paths between members are free in both directions, the members count as one node with several roots.
+    # Members between which paths are free in both directions count as one node with several roots.
     one, members = np.unique(((cost == 0) & (cost.T == 0)).argmax(axis=1), return_counts=True)
     among = directed[np.ix_(one, one)]
     return Fraction(sum(least_tree(among, root) * count for root, count in enumerate(members.tolist())), ranks)

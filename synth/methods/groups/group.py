@@ -1,4 +1,4 @@
-"""Describes groups of ranks that run collectives at the same time on one network."""
+"""Describes groups of ranks, each of which runs a collective at the same time on one network."""
 
 from dataclasses import dataclass
 
@@ -29,12 +29,12 @@ class Group:
 
     @property
     def commodities(self) -> int:
-        """Number of tree roots, or of sources in an all-to-all, that are planned separately."""
+        """Number of parts of the data that are planned separately: one per tree root or all-to-all source."""
         return 1 if self.collective.name == CollectiveName.ALLREDUCE or self.collective.is_rooted else len(self.ranks)
 
 
 def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput if a group has a wrong collective, ranks or amount, or if two groups have the same name."""
+    """Raise InvalidInput if a group's collective, ranks or amount are invalid, or if two groups have the same name."""
     if not groups:
         raise InvalidInput("no group is given", "", "add --group NAME=COLLECTIVE:RANKS:AMOUNT")
     names = [group.name for group in groups]
@@ -79,7 +79,7 @@ def require_few(groups: tuple[Group, ...]) -> None:
 class GroupNetwork:
     """The network for one group: only its members are ranks, and all other nodes are switches that forward data.
 
-    link: int32 per link of `topology`: its id in the original network
+    link: int32 per link of the original network: its id in `topology`
     """
 
     topology: Topology

@@ -5,7 +5,7 @@ of paths for a commodity. We look for the least time T for which commodities can
 link carries more than T times its bandwidth. Column generation solves this problem: a linear program over the known
 routings gives link prices, and the cheapest routing of every commodity at these prices is added. Prices also prove a
 bound: in time T, the data on a link cost at most T * price * bandwidth, and every commodity costs at least as much as
-its cheapest routing. In schedules, commodities are divided in whole chunks.
+its cheapest routing. In schedules, commodities are divided into whole chunks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from chorale.synth.verify.verify import verify
 
 
 def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floats, rings.PathOf]:
-    """Return (float64[nodes, nodes]: costs of cheapest paths at `prices` > 0, function that returns a path's links)."""
+    """Return (float64[nodes, nodes]: costs of cheapest paths at `prices` > 0, function that returns such a path)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
     order = np.argsort(-prices, kind="stable")  # of parallel links, the cheapest is written last
@@ -64,7 +64,7 @@ def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floa
 
 
 def cheapest_way(group: Group, root: int, distance: rings.Floats, path: rings.PathOf) -> rings.Routing:
-    """Return the cheapest routing for the data of group member `root` (of a few roots for an allreduce). O(ranks^3)."""
+    """Return the cheapest routing for the data of member `root`; for an allreduce, tries a few roots. O(ranks^3)."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return rings.routing(group, root, path)
@@ -89,7 +89,7 @@ def tree_cost(cost: rings.Floats, parents: rings.Parents) -> float:
 MAX_ROUNDS = 80
 _BEHIND = 1e-3
 _MOST_BOUNDS = 32
-"""Maximum number of groups for which each group's separate bound is tried if the common prices prove too little."""
+"""Maximum number of groups whose separate bounds are tried if the common prices do not prove a good bound."""
 _CLOSE = 1e-4
 _LEAST_PRICE = 1e-7
 _STEADY = 0.5
@@ -100,8 +100,8 @@ _LEAST_SHARE = 1e-9
 def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = Fraction(1, 100)) -> rings.GroupPacking:
     """Return the best division of the network among the groups, and a lower bound on the time. Deterministic.
 
-    Each of at most 80 rounds solves a linear program with one row per link and per commodity. On boxes with rails, the
-    rounds start from a plan in closed form and end when a plan is well within `close` of the bound.
+    Each of at most 80 rounds solves a linear program with one row per link and one per commodity. On boxes with rails,
+    the rounds start from a plan in closed form and end when a plan is well within `close` (relative) of the bound.
 
     Raises:
         InvalidInput: if the groups cannot be planned together.
@@ -118,7 +118,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     center = 1.0 / widths / len(widths)
     ways: list[list[rings.Routing]] = [[] for _ in commodities]
     best_lower, best_prices, prices, enough = 0.0, center, center, _CLOSE
-    if rails is not None and rails.gap is not None:  # start there; rounding to chunks needs the rest of `close`
+    if rails is not None and rails.gap is not None:  # start there; rounding to chunks uses up the rest of `close`
         ways, enough = [list(listed) for listed in rails.ways], float(close) / 4
         best_lower, best_prices = float(rails.lower), rails.prices / float(rails.prices @ widths)
         prices = (best_prices + center) / 2
@@ -189,7 +189,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 def _master(
     commodities: Sequence[rings.Commodity], ways: Sequence[Sequence[rings.Routing]], widths: rings.Floats
 ) -> tuple[list[rings.Floats], rings.Floats, float]:
-    """Solve the linear program over the known routings, `ways`. Return (fractions, link prices, time)."""
+    """Solve the linear program over the known routings `ways`; return (fraction of each routing, link prices, time)."""
     links, columns = len(widths), [len(each) for each in ways]
     rows, places, values = [], [], []
     column = 0
@@ -223,7 +223,7 @@ class GroupSchedule:
     """The verified schedule of one group.
 
     network: the network in which only the group's members are ranks
-    loads:   loads of this group on the links of the original network
+    loads:   loads that this group causes on the links of the original network
     """
 
     group: Group
@@ -252,7 +252,7 @@ class SharedSchedules:
 
 
 def shared_schedules(topology: Topology, packing: rings.GroupPacking, chunks: int | None = None) -> SharedSchedules:
-    """Return verified schedules for all groups in `packing`. Without `chunks`, a small sufficient number is chosen.
+    """Return verified schedules for all groups in `packing`. Without `chunks`, a small number that suffices is chosen.
 
     Raises:
         CheckFailed: if the link loads of the verified schedules differ from those in the packing.
@@ -272,15 +272,15 @@ def shared_schedules(topology: Topology, packing: rings.GroupPacking, chunks: in
 def loads_alone(topology: Topology, group: Group) -> list[rings.GroupLoads]:
     """Return the link loads of a plan in which `group` runs alone.
 
-    Plans in closed form send data within a box only over the box's own links. A group that runs alone could gain a
-    little, less than 1/8, by also sending such data through NICs and other boxes.
+    A plan in closed form sends data within a box only over the box's own links. Sending such data also through NICs and
+    other boxes could make a group that runs alone faster by less than 1/8, so a plan within 1/8 of the bound is enough.
     """
     packing = pack_groups(topology, [group], Fraction(1, 8))
     return list(rings.loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))
 
 
 def _in_chunks(topology: Topology, packing: rings.GroupPacking, counts: Sequence[int]) -> tuple[Fraction, int]:
-    """Return (time, chunks per shard) for the first chunk count in `counts` that is nearly as fast as the best."""
+    """Return (time, chunks per shard) for the first number of chunks in `counts` that is nearly as fast as the best."""
     times = []
     for each in counts:
         times.append((rings.busiest(topology, rings.loads_of(topology, packing, each))[0], each))
@@ -334,7 +334,7 @@ def _member(topology: Topology, packing: rings.GroupPacking, number: int, chunks
 def _shards(
     group: Group, root: int, way: rings.Routing, units: tuple[int, int], chunks: int
 ) -> Iterator[tuple[Column, int, int]]:
-    """Yield (shard of each transfer, first chunk, last chunk + 1) for the interval `units` of the data of `root`."""
+    """Yield (shard of each transfer, first chunk, last chunk + 1) for the chunks `units` of the data of `root`."""
     first, last = units
     if group.collective.is_alltoall:
         yield root * len(group.ranks) + way.target, first, last

@@ -1,9 +1,9 @@
 """Chooses routes for the data of groups. For boxes with rails, there is a closed form.
 
 On boxes with rails, every root's data follow a path through all members: the path visits all members in a box, crosses
-to the next box over the last member's rail, and continues there. Different roots' paths start at different members, so
-that all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time, equal
-prices for them prove that no plan is faster.
+to the next box over the last member's rail, and continues there. The paths of different roots start at different
+members, so that all NICs carry the same load, and all lanes (links inside boxes) carry the same load. If all NICs, or
+all lanes, limit the time, equal prices for them prove that no plan is faster.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Parents = NDArray[np.int64]
 """A tree over the members of a group: the index of each member's parent, -1 for the root."""
 PathOf = Callable[[int, int], tuple[int, ...]]
-"""Returns the links of the path from one rank to another, in travel order."""
+"""Function that returns the links of the path from one rank to another, in travel order."""
 _CLOSE = Fraction(1, 100)
 
 
@@ -34,10 +34,10 @@ _CLOSE = Fraction(1, 100)
 class Routing:
     """A possible routing of a commodity (the data of a root or source): transfers between the members of a group.
 
-    depth:   step in which the transfer takes place
-    reduces: whether the receiver adds the data to its own
-    target:  index of the member that should receive the data in an all-to-all; -1 for all members
-    paths:   links from sender to receiver
+    depth:   for each transfer, the step in which it takes place
+    reduces: for each transfer, whether the receiver adds the data to its own
+    target:  for each transfer of an all-to-all, the index of the member that should receive the data; otherwise -1
+    paths:   for each transfer, the links from sender to receiver
     """
 
     depth: NDArray[np.int64]
@@ -52,14 +52,15 @@ class Routing:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A hashable key by which identical routings are recognized."""
+        """A hashable key that is equal for identical routings."""
         return self.paths, self.depth.tobytes(), self.reduces.tobytes()
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the routing for the data of `root`: direct messages (all-to-all), or sums along `up`, copies along `down`.
+    """Return the routing for the data of `root`: direct messages for an all-to-all, otherwise trees.
 
-    Members are identified by their index in the group, but `path` is called with ranks. Copies start after all sums.
+    Data are summed along the tree `up`, then copied along the tree `down`. Copies start after all sums. Members are
+    identified by their index in the group, but `path` is called with ranks.
     """
     ranks, nothing = group.ranks, np.zeros(0, dtype=np.int64)
     if group.collective.name == CollectiveName.ALLTOALL:
@@ -86,7 +87,7 @@ def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, 
 
 
 def _depths(parents: Parents) -> NDArray[np.int64]:
-    """Return int64 per node: number of edges from the root. Takes log2 depth rounds."""
+    """Return int64 per node: its number of edges from the root. Takes log2(depth) rounds."""
     above = np.where(parents < 0, np.arange(len(parents)), parents)
     depths = (parents >= 0).astype(np.int64)
     while (further := depths[above]).any():
@@ -96,7 +97,7 @@ def _depths(parents: Parents) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Commodity:
-    """The data of one tree root or one all-to-all source, which is routed separately.
+    """The data of one tree root or one all-to-all source, which are routed separately from other data.
 
     group:  index of the group
     root:   index of the root or source in its group
@@ -110,11 +111,12 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPacking:
-    """A plan for several groups: the routings of each commodity and the fraction of its data on each (`shares`).
+    """A plan for several groups: each commodity's routings (`ways`), and the fraction of its data on each (`shares`).
 
-    prices: int64[links]: link prices, which prove `lower`
+    prices: int64[links], link prices that prove `lower`
     lower:  lower bound on the time of any plan, in data / bandwidth
-    gap:    time of a plan in closed form above `lower`, relative to `lower`; None for a plan from a linear program
+    gap:    for a plan in closed form, its time above `lower`, relative to `lower`; None for a plan from a linear
+            program
     """
 
     groups: tuple[Group, ...]
@@ -144,7 +146,7 @@ class GroupLoads(NamedTuple):
 
 
 def busiest(topology: Topology, loads: Iterable[GroupLoads]) -> tuple[Fraction, NDArray[np.bool_]]:
-    """Return (time that the busiest links need for all `loads`, in data / bandwidth; bool[links]: these links)."""
+    """Return (time that the busiest links need for all `loads`, in data / bandwidth; bool[links]: busiest links)."""
     rows: dict[Fraction, NDArray[np.int64]] = {}
     for unit, links in loads:
         rows[unit] = rows[unit] + links if unit in rows else links
@@ -168,7 +170,7 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return how many units of commodity `number` use each routing: its fraction, rounded by largest remainders.
+    """Return how many units of commodity `number` use each routing. The largest remainders are rounded up.
 
     A unit is a chunk. The commodity has the chunks of one shard or, if its group has no other commodity, of all shards.
     """
@@ -184,8 +186,9 @@ def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
 def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fraction = _CLOSE) -> GroupPacking | None:
     """Return the best plan in closed form for all groups, or the first plan whose gap is at most `close`.
 
-    Groups use their members' NICs or, if these are few, all NICs of their boxes. Returns None unless the network
-    consists of boxes with rails, and each group has members at the same positions in each of its boxes.
+    Groups use their members' NICs. If these are only some of the boxes' NICs, a plan in which groups use all NICs is
+    tried as well. Returns None unless the network consists of boxes with rails, and each group has members at the same
+    positions in each of its boxes.
     """
     fabric = rail_fabric(topology)
     if fabric is None or not all(len(_grid(fabric, group)) for group in groups):
@@ -213,7 +216,7 @@ def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fracti
 
 @lru_cache(maxsize=256)
 def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
-    """Arrange the group's members as int64[boxes, positions in the box]; empty if positions differ between boxes."""
+    """Return the group's members as int64[boxes, positions in the box]; empty if positions differ between boxes."""
     ranks = list(group.ranks)
     order, boxes = np.lexsort((fabric.place[ranks], fabric.box[ranks])), len(np.unique(fabric.box[ranks]))
     grid = order[: len(order) // boxes * boxes].reshape(boxes, -1)
@@ -222,14 +225,14 @@ def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
 
 
 def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fraction) -> GroupPacking:
-    """Return `packing` with the best bound from a few sets of prices, and its gap with `parts` chunks per shard.
+    """Return `packing` with the best bound that a few sets of prices prove, and its gap with `parts` chunks per shard.
 
-    If `close` is above 1 %, the first bound that is close enough is used.
+    If `close` is above 1 %, the first bound that makes the gap at most `close` is used.
     """
     topology = fabric.topology
     time, busy = busiest(topology, loads_of(topology, packing, parts))
     links, members = topology.links, sorted({rank for group in packing.groups for rank in group.ranks})
-    nics, into = np.zeros((2, len(links)), dtype=np.bool_)  # links of all NICs in one direction; all links into ranks
+    nics, into = np.zeros((2, len(links)), dtype=np.bool_)  # a link of each NIC, in one direction; all links into ranks
     if fabric.boxes > 1:
         nics[fabric.narrowest[1]] = True
     into[[link for path in fabric.nic_links[1] for link in path]] = True
@@ -275,9 +278,9 @@ def _ways(fabric: RailFabric, group: Group, root: int, path: PathOf) -> tuple[Ro
 def _tree(fabric: RailFabric, group: Group, root: int, entry: int | None = None) -> Parents:
     """Return a tree from `root` through all members, box after box.
 
-    In a box with a switch, the tree is a path. In a box with links between all pairs, the first member sends to the
-    others.
-    entry: position in each box of the member that sends to the next box; by default, it differs between boxes
+    In a box with a switch, the tree is a path. In a box with links between all pairs of members, the first member sends
+    to all others.
+    entry: position of the member in each box that sends to the next box; by default, it differs between boxes
     """
     grid = _grid(fabric, group)
     boxes, width = grid.shape
