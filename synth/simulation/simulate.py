@@ -134,9 +134,9 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
     """Return the message graph of a stepped traffic pattern.
 
     A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
-    have left. Ranks wait for nothing else, so they may be in different steps at the same time. Traffic does not record
-    which data a message contains, so a rank waits for a complete step, like implementations that post one step at a
-    time. Uses one gate per rank and step. O(messages). Raises InvalidInput above `MAX_EVENTS`.
+    have left. Ranks wait for nothing else, so they may be in different steps at the same time. A rank waits for a
+    complete step because traffic does not record which data a message contains. Implementations that post one step at
+    a time do the same. Uses one gate per rank and step. O(messages). Raises InvalidInput above `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, 1)
     ranks, steps, count = messages.actors, len(traffic.steps), len(messages.step)

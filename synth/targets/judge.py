@@ -1,4 +1,4 @@
-"""Checks programs: finds the rules that a program breaks and the vector size up to which it is correct."""
+"""Checks programs: finds the rules that a program breaks and the largest vector for which it is correct."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Check a program that was read from text; return faults in the text and the rules it breaks on `topology`."""
+    """Check a program that was read from text; return faults in the text and rules that it breaks on `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -41,8 +41,8 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 
     First, the structure is checked: the target's limits, buffers, peers, connections and waits. If the program can be
     executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written,
-    wrong sums, wrong results and changed inputs. For one-sided operations, writes that may arrive after the end of the
-    call are also found.
+    wrong sums, wrong results and changed inputs. In programs with one-sided operations, this also finds writes that may
+    arrive after the end of the call.
 
     Args:
         program: A program in any form.
@@ -78,7 +78,7 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
     """Return every rule that `program` breaks. If the list is empty, the program executes its collective correctly.
 
-    This holds up to the vector size that `judge_program` reports. `connected`: as in `judge_program`.
+    It may only be correct up to a vector size, which `judge_program` reports. `connected`: as in `judge_program`.
     """
     return list(judge_program(program, connected).violations)
 
@@ -91,10 +91,10 @@ def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
 
 
 def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
-    """Return the violations because of which `program` cannot be executed on `topology` at all.
+    """Return the violations that make it impossible to execute `program` on `topology`.
 
-    Only structural rules are checked, not results. Rules that do not matter to an interpreter are left out: the
-    target's limits, ranks without blocks, and the declared number of channels.
+    Only structural rules are checked, not results. Rules that do not matter to an interpreter are skipped: those on the
+    target's limits, on ranks without blocks, and on the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
     structure = structure_violations(program) if isinstance(program, Program) else _structure(program)

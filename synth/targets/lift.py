@@ -24,7 +24,7 @@ _FIRST_WORD = re.compile(r"<!--([^ >/\r\n]*)")
 
 
 def text_findings(text: str) -> tuple[ProgramViolation, ...]:
-    """Return one finding for each scanner rule that `text` (well-formed XML) breaks. O(characters)."""
+    """Return one finding for each rule of MSCCL's scanner that `text`, well-formed XML, breaks. O(characters)."""
     found: dict[str, ProgramViolation] = {}
     for message, offset in _faults(text):
         if message not in found:
@@ -70,7 +70,7 @@ def _tag_faults(tag: str) -> Iterator[str]:
 
 
 def lift(text: bytes) -> Program:
-    """Return the program in `text` without checking what the program does, unlike `read_checked`.
+    """Return the program in `text`. Unlike `read_checked`, this does not check what the program does.
 
     The target is detected from the text. Untrusted text is safe: parsing takes bounded memory, and entities and
     external references are not expanded.

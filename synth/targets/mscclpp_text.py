@@ -66,7 +66,7 @@ _COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for nam
 
 @dataclass(frozen=True, slots=True)
 class MscclppJson:
-    """Target `mscclpp-json`. Its limits assume that all blocks, of up to 1024 threads, run on a GPU simultaneously."""
+    """Target `mscclpp-json`. Its limits let a GPU run all blocks, of up to 1024 threads each, at the same time."""
 
     name: str = TARGET
     limits: TargetLimits = LIMITS
@@ -84,7 +84,7 @@ class MscclppJson:
 def plan_text(plan: ExecutionPlan) -> str:
     """Return `plan` as JSON text. Equal plans give equal bytes.
 
-    The executor caches its state by the plan's name, so the name ends with a digest of all other contents.
+    The executor caches its state under the plan's name. The name therefore ends with a digest of all other contents.
     """
     collective, settings = plan.collective, plan.settings
     document: Json = {
@@ -183,7 +183,7 @@ def _operand(operand: Operand) -> Json:
 
 
 class JsonFields:
-    """Reads the fields of a JSON object from an untrusted file. Error messages say where the object is."""
+    """Reads the fields of a JSON object from an untrusted file. Error messages say where the object is in the file."""
 
     __slots__ = ("_values", "_where")
 

@@ -25,7 +25,7 @@ P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 class Lifted(Generic[P_co]):
     """A program that was read from text, and findings about the text.
 
-    findings:     faults in the text that a Program cannot represent
+    findings:     faults in the text, which the program object cannot represent
     out_of_place: the out-of-place version of the program, if the text is valid both in place and out of place
     notices:      parts of the text that runtimes silently ignore, although the author may have intended them
     """
@@ -58,8 +58,8 @@ class Target(Protocol):
 class XmlTarget:
     """A target whose XML documents nest the elements algo > gpu > tb > step.
 
-    A step element has either at most one wait or all its waits (see `limits.single_wait`). Targets with the same form
-    of step can read the bodies of each other's documents.
+    A step element contains either at most one wait or all waits of the step (see `limits.single_wait`). Targets with
+    the same kind of step elements can read the bodies of each other's documents.
     """
 
     name: str
@@ -83,7 +83,7 @@ class XmlTarget:
     ) -> Lifted[Program]:
         """Build the program from the root element's `attributes` and the `body`, following the rules of this target.
 
-        custom: definition of the collective, if it was given separately from the file
+        custom: definition of the custom collective, if it was given separately from the file
         """
 
     def stated_max_bytes(self, max_bytes: int) -> int:
@@ -94,7 +94,7 @@ class XmlTarget:
 def _read_collective(
     attributes: XmlAttributes, alias: Mapping[str, str], custom: CustomCollective | None
 ) -> Collective:
-    """Return the collective that attribute `coll` names, possibly by an alias. A missing `root` means 0."""
+    """Return `custom` or the collective that `coll` names, possibly by an alias. A missing `root` means rank 0."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -138,7 +138,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root element's attributes: those of all programs, then `collective`."""
+    """Return the root element's attributes: first those that all programs have, then `collective`."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -178,7 +178,7 @@ class OneCclXml(XmlTarget):
     limits: TargetLimits = ONECCL_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether the attribute `format` has the value for this version."""
+        """Return whether the attribute `format` names the version of oneccl-xml that this class reads."""
         return attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -216,9 +216,9 @@ class OneCclXml(XmlTarget):
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute its built-in alltoall instead of the file
-MIN_THREADS = 64  # with smaller numbers, and numbers that are not powers of two, calls can fail
+MIN_THREADS = 64  # calls can fail with fewer threads, or if the number of threads is not a power of two
 LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
-DEFAULT_MAX_BYTES = 2**27 - 1  # the runtime's limit if a file states no upper bound
+DEFAULT_MAX_BYTES = 2**27 - 1  # the runtime's limit for files without an upper bound
 MAX_SCRATCH_BYTES = 2**34  # scratch for the largest vector is allocated when a communicator is created
 
 MSCCL_LIMITS = TargetLimits(
@@ -259,11 +259,11 @@ class MscclXml(XmlTarget):
     limits: TargetLimits = MSCCL_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether the attribute `format`, which only oneccl-xml has, is missing."""
+        """Return whether there is no attribute `format`, which only oneccl-xml files have."""
         return "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the root element's attributes. `maxBytes` is one above the largest size; see `stated_max_bytes`."""
+        """Return the root element's attributes. `maxBytes` is the largest size plus 1 (see `stated_max_bytes`)."""
         if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
             rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
             raise InvalidInput(rule, program.name, "choose another name")
@@ -317,10 +317,10 @@ EXECUTOR_LIMITS = replace(
 class MscclExecutorXml(XmlTarget):
     """Target `msccl-executor-xml`: the MSCCL executor for NCCL (Azure/msccl-executor-nccl).
 
-    The scanner and the steps are the same as for msccl-xml. The header differs: there are two flags for in-place and
-    out-of-place, both size bounds are required and inclusive, and reduce-scatter is written as one word. The default
-    build allows 64 steps per block. If a file is faulty, no communicator with the file's number of ranks can be
-    created.
+    The scanner and the steps are the same as for msccl-xml. The header differs: it has separate flags for in-place and
+    out-of-place execution, both size bounds are required and inclusive, and reduce-scatter is written as one word. The
+    runtime's default build allows 64 steps per block. If a file is faulty, no communicator with the file's number of
+    ranks can be created.
     """
 
     name: str = "msccl-executor-xml"
@@ -329,8 +329,8 @@ class MscclExecutorXml(XmlTarget):
     def recognises(self, attributes: Mapping[str, str]) -> bool:
         """Return whether Chorale marked the file for this runtime, or the file uses features of only this runtime.
 
-        These features are the spelling `reducescatter`, validity both in place and out of place, and no size bound. A
-        file that both runtimes could load is assumed to be for msccl-xml.
+        These features are the spelling `reducescatter`, validity both in place and out of place, and the value 0 of
+        `maxBytes`. A file that both runtimes could load is assumed to be for msccl-xml.
         """
         if "format" in attributes:
             return False
@@ -352,7 +352,7 @@ class MscclExecutorXml(XmlTarget):
     def assemble(
         self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
     ) -> Lifted[Program]:
-        """Return the program in `body`, in place if the file allows both placements, and the faults in its text."""
+        """Return the program in `body` and the faults in its text. If both placements are allowed, it is in place."""
         collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value}, custom)
         program = _program_of(self, attributes, body, collective)
         both = program.in_place and attributes.flag("outofplace", False)
@@ -382,7 +382,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
 
 
 def resources_of(program: AnyProgram) -> dict[str, int]:
-    """Return the largest amount of each resource, such as thread blocks, that a program uses on any rank."""
+    """Return how much of each resource a program uses, such as thread blocks: the maximum over all ranks."""
     if isinstance(program, ExecutionPlan):
         steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     else:
@@ -407,7 +407,7 @@ TARGET_ALIASES = {
     "mscclpp": "mscclpp-json",
     "oneccl": "oneccl-xml",
 }
-"""Maps names of runtimes (lower case, without separators) to names of targets."""
+"""Maps names of runtimes, in lower case and without separators, to names of targets."""
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 
 

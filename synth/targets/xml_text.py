@@ -1,9 +1,9 @@
 """Writes program documents, and reads them from untrusted XML. Equal programs give equal bytes.
 
-Elements are nested as algo > gpu > tb > step. In the MSCCL form, a step has at most one wait, and additional waits are
-written as `nop` steps before it. In the Chorale form (oneccl-xml), a step has all its waits. The reader rejects
-entities and DTDs and checks sizes before parsing. To save memory, it converts each rank to columns as soon as its
-element ends.
+Elements are nested as algo > gpu > tb > step. In the MSCCL form, a step element has at most one wait, and additional
+waits are written as `nop` steps before it. In the Chorale form (oneccl-xml), a step element has all waits of the step.
+The reader rejects entities and DTDs and checks sizes before parsing. To save memory, it converts each rank to columns
+as soon as the rank's element ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
 
 Attribute = str | int
 LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
-"""Function that finds a document's target from its root attributes and returns the target's limits."""
+"""Function that determines a document's target from its root attributes and returns the target's limits."""
 _Waits = list[list[tuple[int, int]]]
 """For each instruction of a rank, the (block, instruction) pairs that it waits for."""
 
@@ -80,7 +80,7 @@ def _operands(columns: program.RankColumns) -> list[str]:
 
 
 def _joined_steps(columns: program.RankColumns) -> Iterator[list[str]]:
-    """Yield the step elements of each thread block, in the form in which a step has all its waits."""
+    """Yield the step elements of each thread block, in the Chorale form: each element has all waits of the step."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     pairs = zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)
     waits = [f"{block}:{step}" for block, step in pairs]
@@ -95,7 +95,7 @@ def _joined_steps(columns: program.RankColumns) -> Iterator[list[str]]:
 
 
 def _single_steps(columns: program.RankColumns) -> Iterator[list[str]]:
-    """Yield the step elements of each thread block, with a `nop` step for each additional wait."""
+    """Yield the step elements of each thread block, in the MSCCL form: a `nop` step for each additional wait."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     rows = program.ends_of(np.maximum(columns.waits, 1))  # number of steps written before each instruction
     waited = columns.first[columns.wait_block] + columns.wait_step
@@ -119,7 +119,7 @@ def _single_steps(columns: program.RankColumns) -> Iterator[list[str]]:
 
 MAX_TEXT_BYTES = 2**30
 MAX_ELEMENTS = 2**24
-"""Maximum number of elements in a text. Each element takes about 100 bytes of memory."""
+"""Maximum number of elements in a document. Each element takes about 100 bytes of memory."""
 MAX_ATTRIBUTES = 16
 MAX_TAG_BYTES = 2**21  # limit for tags and comments; 16 values of maximum length fit
 SLICE_BYTES = 2**16
@@ -132,12 +132,12 @@ _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
 _TYPES = {op.value: number for number, op in enumerate(program.OPS)}
 _NOP = len(program.OPS)
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
-"""Attributes that a step may have in the form with all its waits."""
+"""Attributes that a step element may have in the Chorale form."""
 _SKIPPED = "skipped"
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "", _SKIPPED: ""}
 _FURTHER_DOCUMENT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2**14)}
-"""Values of frequent numbers by their text; these numbers need no further checks."""
+"""Maps the text of frequent numbers to their values; these numbers need no further checks."""
 
 
 class XmlAttributes:
@@ -185,7 +185,7 @@ class XmlAttributes:
         return value == "1"
 
     def buffer(self, name: str) -> int:
-        """Return the index into BUFFERS of the buffer whose letter is the value of attribute `name`."""
+        """Return the index into BUFFERS of the buffer that attribute `name` states by its letter."""
         letter = self.text(name)
         if letter not in program.BUFFERS:
             raise InvalidInput(f"{name} of {self.location} must be i, o or s", repr(letter), "name one of the buffers")
@@ -196,8 +196,8 @@ class DocumentBody(NamedTuple):
     """The contents of a program document below its root element.
 
     ranks:         the program of each rank
-    findings:      faults in elements that a Program cannot represent
-    text_findings: violations of the MSCCL scanner's syntax rules; only for the form with one wait per step
+    findings:      faults in elements, which the program object cannot represent
+    text_findings: violations of the MSCCL scanner's syntax rules; only for the MSCCL form
     notices:       elements that readers ignore
     """
 
@@ -272,7 +272,7 @@ def read_document(text: bytes, choose: LimitsChooser) -> tuple[XmlAttributes, Do
 def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
     """Parse the document that begins at byte `first`. Return the start of the next document in `text`, or None.
 
-    The text is passed to the parser in slices to limit memory use, because the parser buffers a tag until its end.
+    The parser buffers a tag until its end. To limit memory use, the text is therefore passed to the parser in slices.
     """
     view, parser = memoryview(text), builder.parser
     try:
@@ -291,7 +291,7 @@ def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
 
 
 class _Builder:
-    """Handles parser events for one document. `root` and `limits` are None if the document is not a program."""
+    """Builds a program document from parser events. `root` and `limits` are None if the document is not a program."""
 
     def __init__(self, choose: LimitsChooser, elements_before: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
@@ -427,7 +427,7 @@ def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
 
 
 def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[program.RankProgram, list[program.ProgramViolation]]:
-    """Convert a rank's elements to its program. Also return the faults that a Program cannot represent."""
+    """Convert a rank's elements to its program. Also return faults that the program object cannot represent."""
     rank, findings = raw.id, []
     blocks = sorted(raw.blocks, key=lambda block: block.id)
     ids = [block.id for block in blocks]
@@ -471,7 +471,7 @@ def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[program.Pr
     published. If no such step exists, the waiting block hangs, which is reported as a finding.
     """
     index_of = {block.id: index for index, block in enumerate(blocks)}
-    targets: list[list[int | None]] = []  # per step: the instruction that must end before a wait for the step ends
+    targets: list[list[int | None]] = []  # per step: the instruction whose end also ends waits for the step
     for block in blocks:
         found: list[int | None] = []
         number, publishing = sum(step.op != _NOP for step in block.steps), None

@@ -1,4 +1,4 @@
-"""Checks the claim of a BFB schedule that each step is the shortest possible for schedules along shortest paths.
+"""Checks the claim of a BFB schedule that no schedule along shortest paths can have a shorter step.
 
 The check shares no code with the synthesizer: SciPy computes hop counts, and link capacities are added up again.
 """
@@ -35,7 +35,7 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
         jobs, critical = _evidence(view, step, entry)
         time = Fraction(entry["value"])
         carried = [view.shards_until(time, link, chunks) for link in critical]
-        # In less than `time`, a link completes fewer chunks than the possibly fractional number for `time` itself.
+        # In less than `time`, a link completes fewer chunks than the number for `time` itself, which may be fractional.
         if sum(max(0, ceil(amount) - 1) for amount in carried) >= jobs * chunks:
             raise CheckFailed(
                 "the time of a step is not the least possible for whole chunks: {}", f"step {step}: {time}", _AGAIN
@@ -72,7 +72,7 @@ class _View:
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
-        """Return the possibly fractional number of chunks that `link` transmits by `time` (`chunks` per shard)."""
+        """Return how many chunks, possibly a fraction, `link` transmits by `time` if a shard has `chunks` chunks."""
         if self.size_bytes is None:
             return time * link.bandwidth
         chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)

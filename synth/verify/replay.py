@@ -3,9 +3,9 @@
 The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
 pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
 much time and memory as the fast replay in `chorale.synth.verify.verify`, so it only runs if the fast replay finds
-faults. Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell;
-a cell is a range of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The
-fast replay stores times as step + 1; `NEVER` stands for an event that does not happen.
+faults. Both replays process one window of shards, `first` to `last - 1`, at a time. Their tables have one column per
+cell; a cell is a range of chunks that no transfer splits. The cells of shard s begin in column `offsets[s] -
+offsets[first]`. The fast replay stores times as step + 1; `NEVER` means that an event does not happen.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
 class ChunkIntervals:
     """The cells of all shards, ordered by shard. A cell is a range of chunks that no transfer splits.
 
-    Cells save work, because a shard of thousands of chunks often moves in a handful of intervals. If shards have few
+    Cells save work, because shards of thousands of chunks are often sent in a handful of intervals. If shards have few
     chunks, every chunk is a cell.
 
     offsets: int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
     chunks:  chunks per shard
     size:    int64 per cell: number of chunks in the cell; empty if every cell is one chunk
-    ends:    int64, ascending: shard * (chunks + 1) + chunk for the ends of all cells; None if every cell is one chunk
+    ends:    int64, ascending: all cell boundaries, as shard * (chunks + 1) + chunk; None if every cell is one chunk
     """
 
     offsets: Numbers
@@ -129,7 +129,7 @@ class ChunkIntervals:
         return found
 
     def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
-        """Return bool per cell: whether it is beyond the end of its shard. Shard s has `sizes[s]` chunks."""
+        """Return, for each cell, whether it is beyond the end of its shard. Shard s has `sizes[s]` chunks."""
         outside = np.zeros(int(self.offsets[-1]), dtype=np.bool_)
         for shard, size in enumerate(sizes or ()):
             first = int(self._cell(np.array([shard]), np.array([size]))[0])
@@ -137,7 +137,7 @@ class ChunkIntervals:
         return outside
 
     def text(self, cell: int, rank: int, what: str) -> str:
-        """Return a message: the number of the first chunk of `cell`, then `what`, then `rank` unless it is -1."""
+        """Return a message that names the first chunk of `cell`, then `what`, then `rank` unless it is -1."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         chunk = cell - int(self.offsets[shard])
         if self.ends is not None:
@@ -157,8 +157,8 @@ class ActorTables(NamedTuple):
     row per such switch.
     arrival:    earliest time at which the actor has the final data
     handed_on:  time at which the actor sends its partial sum
-    fed:        time at which the actor last receives a partial sum
-    first_fed:  time at which the switch first receives a partial sum
+    fed:        latest time at which the actor receives a partial sum
+    first_fed:  earliest time at which the switch receives a partial sum
     inputs:     number of partial sums that the switch receives
     goes_to:    actor to which the switch sends its sum
     comes_from: actor from which the switch receives the final data
@@ -198,10 +198,10 @@ def fits_set_replay(schedule: Schedule) -> bool:
 
 
 def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Replay `schedule` with sets of contributing ranks, step by step, and return up to 20 violations.
+    """Replay `schedule` step by step with the set of ranks that contributed to each chunk; return up to 20 violations.
 
-    Sets are uint64[ranks, cells, words], one bit per contributing rank. Data that are only copied count as complete
-    from the start. O(N / 64) time per chunk sent.
+    Sets are uint64[ranks, cells, words], one bit per contributing rank. If the collective only copies data, they count
+    as complete from the start. O(N / 64) time per chunk sent.
     """
     conditions, cells = shard_conditions(schedule), ChunkIntervals.of(schedule)
     transfers, links, ranks = schedule.transfers, schedule.topology.links, schedule.topology.compute_count

@@ -17,7 +17,7 @@ routes with equal bandwidths and latencies.
 
 The load of a link is the sum, over all members g of the group, of the load that the base rows put on its preimage under
 g. The group maps every link in an orbit to any other link equally often: |group| / |orbit| times. So the load is
-exactly the sum of the base loads over the orbit, times this number.
+exactly the sum of the base loads over the orbit, multiplied by |group| / |orbit|.
 """
 
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ class _Inspected:
     """Results of inspecting one part of a symmetric schedule.
 
     loads:      int64 per link of the part's network: chunks that cross it during the part
-    duplicates: number of chunks that were delivered again, at all ranks
+    duplicates: number of repeated deliveries of chunks, at all ranks
     time:       sum over steps of the largest chunks / bandwidth of a link; all trees count as one step
     latency_s:  sum over steps of the largest latency of a route
     """
@@ -84,7 +84,7 @@ class _Inspected:
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
-    """Yield violations unless the schedule has the parts that its collective needs, each on the correct network."""
+    """Yield violations if the schedule lacks a part that its collective needs or has a part on the wrong network."""
     expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
     parts = (schedule.scatter is not None, schedule.gather is not None)
     if expected.get(schedule.collective.name.value) != parts:
@@ -147,7 +147,7 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
         used = [(load, link) for load, link in zip(step, incoming, strict=True) if load]
         time += max((load / link.bandwidth for load, link in used), default=Fraction(0))
         latency_s += max((link.latency_s for _, link in used), default=Fraction(0))
-    starts, ends = _intervals(part)  # they cover all chunks, so any surplus was delivered twice
+    starts, ends = _intervals(part)  # they cover all chunks, so all additional deliveries are duplicates
     duplicates = int((ends - starts).sum()) - ranks * part.chunks_per_shard
     return _Inspected([], loads.sum(axis=0)[part.base_links()], duplicates * ranks, time, latency_s)
 

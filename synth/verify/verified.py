@@ -1,7 +1,7 @@
 """Defines the results of verification: violated rules, or a schedule with its exact cost and link loads.
 
-A step takes as long as its slowest transfer. A transfer takes its route's latency plus the largest load / bandwidth of
-the links on this route (full paper, appendix E.3, for single-link routes). The sum over steps is at most
+A step takes as long as its slowest transfer. A transfer takes the latency of its route plus the largest value of load /
+bandwidth on its links (full paper, appendix E.3, for single-link routes). The sum over steps is at most
 `Cost.latency_s` plus the vector size times `Cost.time_per_byte`, and often less.
 """
 
@@ -28,8 +28,8 @@ class Cost:
 
     steps:            number of steps, or height of the trees; the latency T_L is this number times the latency of a hop
     time_per_byte:    bandwidth time per byte, T_B / M; its unit is 1 / (bandwidth unit of the topology)
-    bandwidth_factor: T_B / (M / B), with B the outgoing bandwidth of a node; None unless the topology is regular,
-                      direct-connect and of unit capacity
+    bandwidth_factor: T_B / (M / B), with B the outgoing bandwidth of a node; None unless the topology is regular and
+                      direct-connect with links of unit capacity
     latency_s:        sum over steps of the largest latency of a route that the step uses, in seconds
     """
 
@@ -58,7 +58,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedSchedule:
-    """A schedule, in either form, that has passed verification. Only `chorale.synth.verify.verify` creates it."""
+    """A schedule that has passed verification. Only `chorale.synth.verify.verify` creates objects of this class."""
 
     schedule: AnySchedule
     cost: Cost
@@ -76,9 +76,9 @@ Loads = NDArray[np.int64]
 def cost_of(schedule: Schedule, loads: Loads) -> Cost:
     """Return the exact cost of `schedule`.
 
-    A stepped schedule's steps follow one another, and each takes as long as its slowest link. In a pipelined schedule,
-    all links are busy at the same time between two barriers, and the slowest link determines the time. `loads` is
-    int64[steps, links], in chunks.
+    The steps of a stepped schedule follow one another, and each takes as long as its slowest link. In a pipelined
+    schedule, all links are busy at the same time between two barriers, and the slowest link determines the time.
+    `loads` contains the number of chunks on each link in each step, as int64[steps, links].
     """
     topology = schedule.topology
     periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads

@@ -1,6 +1,6 @@
 """Verifies schedules by replaying them chunk by chunk. All other code only uses verified schedules.
 
-This code shares nothing with the synthesizers. It takes any schedule, from any method or file, and checks that every
+This code is independent of the synthesizers. It takes any schedule, from any method or file, and checks that every
 chunk is present before it is sent, everything is delivered, and nothing is reduced twice. Schedules in symmetric form
 are verified by `chorale.synth.verify.symmetric`.
 
@@ -44,7 +44,7 @@ from chorale.synth.verify.verified import (
 )
 
 MEMORY_BYTES = 2**29
-"""Approximate limit on the size of the tables in bytes. If it is not enough, shards are replayed in several windows."""
+"""Approximate limit on the size of the tables in bytes. Larger schedules are replayed in several windows of shards."""
 
 # In the order of `Fault` in kernels/cpp/verify.cpp.
 _FAULTS = (
@@ -88,7 +88,7 @@ def verify(schedule: AnySchedule) -> VerifiedSchedule:
 def cost_if_sound(schedule: AnySchedule) -> Cost:
     """Return the cost that `schedule` has if it is correct, to decide whether to verify it. O(hops of rows).
 
-    Only symmetric schedules, and schedules with switches that add or multicast, are verified here.
+    For symmetric schedules, and for schedules with switches that add or multicast, this already verifies the schedule.
     """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule))
@@ -113,7 +113,7 @@ def _inspect_columns(schedule: Schedule) -> tuple[list[ScheduleViolation], tuple
     replay = Replay(schedule)
     violations = replay.run()
     # Correct sums that do not flow along trees can cause these faults too, so the slower replay, which uses sets of
-    # ranks, decides. "sum-incomplete" is the only fault if two ranks send each other their contributions.
+    # ranks, decides. If two ranks send each other their contributions, "sum-incomplete" is the only fault.
     may_be_right = any(violation.rule in ("reduced-twice", "sum-incomplete") for violation in violations)
     collective = schedule.collective
     may_be_right &= collective.reduces and collective.sizes is None and not schedule.is_in_network
@@ -131,7 +131,7 @@ class Replay:
 
     switches:   node index of each switch that adds or multicasts
     sums:       number of chunks that each of these switches adds up
-    path:       largest latency between ranks per step, in ticks of `Routes.latencies`; None before it is known, or if
+    path:       largest latency between ranks in each step, in ticks of `Routes.latencies`; None if not yet known, or if
                 there are no such switches or no latencies
     duplicates: number of chunks that ranks received although they already had them
     """
@@ -153,7 +153,7 @@ class Replay:
         self.duplicates = 0
 
     def run(self) -> list[ScheduleViolation]:
-        """Return the violations in the first window of shards that has violations. O(chunk deliveries)."""
+        """Replay the windows of shards; return the violations of the first window that has any. O(chunk deliveries)."""
         conditions, collective, reduces = self.conditions, self.schedule.collective, self.schedule.transfers.reduce
         violations: list[ScheduleViolation] = []
         if not conditions.reduces and reduces.any():
@@ -194,8 +194,8 @@ class Replay:
             faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
         if conditions.reduces and members is not None and not faults:
-            # A rank without a contribution, such as the target, may send only if it receives sums. If it does neither,
-            # it counts as done.
+            # A rank without a contribution, such as the target, may only send if it also receives sums. If it neither
+            # sends nor receives, it counts as done.
             handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
             hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
             if len(hollow):
@@ -275,7 +275,7 @@ class Replay:
         return [ScheduleViolation(rule, self.cells.text(begin + cell, actor if is_rank else -1, what) + where)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
-        """Update the largest latency of each step, which may be the latency of a path through several switches."""
+        """Update the largest latency of each step, which may be that of a path through several switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)
@@ -290,7 +290,7 @@ class Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads) -> Cost:
-        """Return the cost, with the rates at which switches add and the latencies of paths through several switches."""
+        """Return the cost, including rates at which switches add and latencies of paths through several switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)
