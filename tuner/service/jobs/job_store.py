@@ -185,7 +185,7 @@ class JobStore:
                 connection.execute(sql.insert(_results).values(row))
 
     def result_texts(self, key: str) -> tuple[str, str] | None:
-        """Return a result's document and the names of its files, as stored JSON strings."""
+        """Return a result's document and the list of its file names, both as JSON text; None if there is no result."""
         query = "SELECT document, files FROM results WHERE key = ?"  # plain SQL is faster, as in `save_job`
         with self._engine.connect() as connection:
             row = connection.exec_driver_sql(query, (key,)).first()
