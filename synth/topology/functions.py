@@ -1,4 +1,4 @@
-"""Plans the functions in topology specs, such as product: reads arguments, and checks the size before building."""
+"""Plans calls of functions in topology specs, such as product: reads arguments and checks the size of the result."""
 
 import math
 import re

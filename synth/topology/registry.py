@@ -4,7 +4,7 @@
     family   = NAME [":" ARGUMENTS]                    torus:4x4x2    diamond
     function = NAME "(" argument {";" argument} ")"    without(torus:4x4;node=3)
     argument = spec | NAME "=" VALUE | NUMBER
-    file     = "file:" PATH                            the whole rest at the top, else up to ";" or ")"
+    file     = "file:" PATH                            the rest of the spec; in a function, up to ";" or ")"
 
 Parentheses inside a path must be balanced when the path is an argument of a function.
 

@@ -97,7 +97,7 @@ class Links:
         return max(times, default=Fraction(0))
 
     def parallel_index(self) -> NDArray[np.int32]:
-        """Return each link's index (int32) among the parallel links with its src and dst, from 0."""
+        """Return each link's index (int32, from 0) among the parallel links with the same src and dst."""
         same = np.zeros(len(self), dtype=bool)
         same[1:] = (self.src[1:] == self.src[:-1]) & (self.dst[1:] == self.dst[:-1])
         positions = np.arange(len(self))

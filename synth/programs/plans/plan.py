@@ -128,7 +128,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. Its operations refer to channels and remote buffers by their index in these tuples."""
+    """A thread block. Its operations refer to channels and remote buffers by index in the block's tuples."""
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]
@@ -202,7 +202,7 @@ class PlanSettings:
 class ExecutionPlan:
     """A collective as the one-sided operations of every rank. Buffers and chunks have the same meaning as in `Program`.
 
-    min_bytes, max_bytes: smallest and largest vector size for which the plan can be used
+    min_bytes, max_bytes: smallest and largest vector size in bytes for which the plan can be used
     """
 
     name: str

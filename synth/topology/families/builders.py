@@ -22,8 +22,8 @@ MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: Iterable[NodeColumn] = ()) -> Topology:
     """Return a network of `node_count` compute nodes in which every arc in `arcs` is a link of bandwidth 1.
 
-    `generators` are known symmetries. If a family has a group in which exactly one symmetry maps any given node to any
-    other given node (a regular group), `generators` should generate this group.
+    `generators` are known symmetries. If the symmetries of a family include a regular group (in which exactly one
+    symmetry maps any given node to any other), `generators` should generate this group.
     """
     src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
     return ranked_topology(spec, node_count, Links.of_unit_capacity(src, dst), "link", generators)
@@ -34,7 +34,7 @@ def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
 
 
 class FabricBuilder:
-    """Builds a switched network. The node order is: compute nodes, then switches as they are added."""
+    """Builds a switched network. Compute nodes come first, then the switches in the order in which they are added."""
 
     def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
         self.spec = spec
@@ -116,7 +116,7 @@ def grid_sizes(call: FamilyCall) -> list[int]:
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:
-    """Return `text`, an argument of `call`, as a bandwidth in GB/s. Raises InvalidInput if it is not positive."""
+    """Parse the argument `text` of `call` as a bandwidth in GB/s. Raises InvalidInput if it is not positive."""
     bandwidth = parse_rational(text, f"the bandwidth of {call.name}")
     require(bandwidth > 0, f"the bandwidth of {call.name} must be positive", call, f"write {syntax}")
     return bandwidth

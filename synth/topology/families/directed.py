@@ -1,4 +1,4 @@
-"""Builds networks with one-way links: (generalized) Kautz and de Bruijn graphs, Cayley digraphs, circulants."""
+"""Builds networks with one-way links: Kautz, generalized Kautz and de Bruijn graphs, Cayley digraphs, circulants."""
 
 import math
 from dataclasses import dataclass

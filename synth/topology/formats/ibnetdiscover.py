@@ -63,10 +63,10 @@ def _unlabelled(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InfiniBand:
-    """An InfiniBand fabric. All entries are in file order.
+    """An InfiniBand fabric. Hosts, switches and cables are in file order.
 
-    hosts:    host -> adapter name -> GUID, sorted by adapter name
-    switches: GUID -> whether the switch can add (SHARP)
+    hosts:    maps each host to the GUIDs of its adapters, keyed by adapter name and sorted by it
+    switches: maps the GUID of each switch to whether the switch can add (SHARP)
     cables:   (GUID, GUID, Gbit/s)
     left_out: hosts that do not look like ranks, such as gateways and management machines
     """
@@ -77,7 +77,7 @@ class InfiniBand:
     left_out: dict[str, dict[str, str]]
 
     def chosen(self, names: Sequence[str], count: int | None = None) -> dict[str, dict[str, str]]:
-        """Return the first `count` of the hosts in `names` or, without names, of all hosts that look like ranks."""
+        """Return the hosts in `names` (if empty: all hosts that look like ranks), or only the first `count` of them."""
         everything = self.hosts | self.left_out
         unknown = [name for name in names if name not in everything]
         if unknown:
@@ -90,7 +90,7 @@ class InfiniBand:
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
-        """Return assumptions on which the network relies if the ranks are the hosts in `chosen`."""
+        """Return the assumptions on which a network with the hosts in `chosen` as ranks relies."""
         facts = [Assumption("rates of InfiniBand ports", "width times speed of both ends", "file", "such as 4xHDR")]
         adders = [name for name, adds in self.switches.items() if adds]
         if adders:

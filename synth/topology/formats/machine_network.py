@@ -41,7 +41,7 @@ class HostSwitch:
 
     parent: index of the next device towards the CPU in the machine's list of host switches
     rate:   rate of the link to the parent or, for a CPU, to each other CPU
-    system: number of the host
+    system: number of the host machine
     """
 
     name: str
@@ -89,9 +89,11 @@ class Machine:
     """A machine, or several machines whose GPUs share NVSwitches. GPUs are in rank order, NICs in numerical order.
 
     positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
-    nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
+    nvlink_gpus:    maximum number of GPUs of several such machines that share NVSwitches (NVL72); 0 if machines do not
+                    share any
     facts:          assumptions other than those about link rates
-    bridges:        pairs of PCI switches (indices in `hosts`) in one device, between which traffic need not cross a CPU
+    bridges:        pairs of PCI switches (indices into `hosts`) that are parts of one device, so that traffic between
+                    them need not cross a CPU
     """
 
     gpus: tuple[Gpu, ...]

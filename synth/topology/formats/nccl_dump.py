@@ -237,7 +237,7 @@ class NcclChannel:
 
 @dataclass(frozen=True, slots=True)
 class NcclGraph:
-    """A set of channels with one pattern. `speed_intra`, `speed_inter`: GB/s per channel in a box and between boxes."""
+    """Channels with the same pattern. `speed_intra`, `speed_inter`: GB/s per channel in a box and between boxes."""
 
     number: int
     pattern: int

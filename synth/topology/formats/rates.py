@@ -1,7 +1,7 @@
 """Lists link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
 
 A bound must use the physical rate. The libraries expect lower rates, which account for protocol overhead. Sources:
-vendors' data sheets, the PCI Express standard (after its line code), and `src/graph/topo.h` in NCCL 2.29 and RCCL.
+vendors' data sheets, the PCI Express standard (rates after line coding), and `src/graph/topo.h` in NCCL 2.29 and RCCL.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def c2c_rate(link_mb_per_s: int, count: int) -> Rate:
 def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: bool = False) -> Rate:
     """Return the rate of a PCI Express link of `width` lanes at a `speed` such as "16.0 GT/s PCIe".
 
-    If the system does not know the link, the speed is empty or "Unknown" and the width is 0, 63 or 255. Then the rate
-    is a guess: 16 lanes of the PCI Express generation of the machine's GPUs (NCCL assumes 8 GT/s). The same applies to
-    bridges in virtual machines, which report 2.5 GT/s and one lane, whatever their real rate.
+    If the system does not know the rate of the link, the speed is empty or "Unknown" and the width is 0, 63 or 255.
+    Then the rate is a guess: 16 lanes of the PCI Express generation of the machine's GPUs (NCCL assumes 8 GT/s). The
+    same applies to bridges in virtual machines, which report 2.5 GT/s and one lane, whatever their real rate.
     """
     number = lanes = None
     if speed.strip() and not speed.strip().startswith("Unknown"):
