@@ -33,12 +33,12 @@ MIN_CALLS = 10
 """Minimum number of calls of a program at a size before its times are judged."""
 MIN_SLOWDOWN = 1.05
 _DEVIATIONS = 4.0
-"""Difference of two means, in standard errors, that counts as slower. By chance it occurs in fewer than one of ten
-thousand cases if each is the mean of at least ten calls."""
+"""Minimum difference of two means, in standard errors, that counts as a slowdown. By chance, it occurs in fewer than one
+of ten thousand cases if each mean is over at least ten calls."""
 _MOST_BYTES = 1 << 24
 
 Key = tuple[str, str, int]
-"""A program's digest, collective, and size in bytes."""
+"""(digest of the program, collective, size in bytes): identifies a kind of call."""
 PRESENT, CANDIDATE = "present", "candidate"
 Measure = Callable[[RunRequest], Outcome]
 FORMAT, RECORD = "chorale-publications/1", "publications.json"
@@ -47,14 +47,14 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """Statistics of one kind of call: number of calls, sum of their seconds, and sum of squared seconds."""
+    """Statistics of one kind of call: number of calls, sum of their seconds, and sum of their squared seconds."""
 
     calls: int = 0
     seconds: float = 0.0
     squares: float = 0.0
 
     def since(self, before: CallTimes) -> CallTimes:
-        """Return the calls made since `before`, or all calls if the job has restarted since then."""
+        """Return the statistics of the calls since `before`, or of all calls if the job has restarted since then."""
         if before.calls > self.calls:
             return self
         return CallTimes(self.calls - before.calls, self.seconds - before.seconds, self.squares - before.squares)
@@ -68,7 +68,7 @@ class CallTimes:
 
     @property
     def variance_of_mean(self) -> float:
-        """Return the variance of the mean; infinite for fewer than two calls."""
+        """Return the estimated variance of `mean_s`; infinite for fewer than two calls."""
         if self.calls < 2:
             return math.inf
         return max(self.squares - self.calls * self.mean_s**2, 0.0) / (self.calls - 1) / self.calls
@@ -92,7 +92,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Return the times of each kind of call in jobs' status files. Missing and invalid files are ignored."""
+    """Sum up the times of each kind of call over the status files of jobs. Missing and invalid files are ignored."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         try:
@@ -109,8 +109,8 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
 def slowdowns(changed: Snapshot, published: Snapshot, now: Snapshot) -> list[Slowdown]:
     """Return the sizes at which jobs take clearly longer with the published table than with the previous one.
 
-    changed, published, now: jobs' reports when the fabric changed, when the table was published, and now. The previous
-    program's times are taken between the first two, because before that the fabric was different.
+    changed, published, now: what jobs had reported when the fabric changed, when the table was published, and now. The
+    previous program's calls between the first two are used, because earlier calls ran on a different fabric.
     """
     former = {key: times.since(changed.get(key, CallTimes())) for key, times in published.items()}
     present = {key: times.since(published.get(key, CallTimes())) for key, times in now.items()}
@@ -135,8 +135,8 @@ def _is_slower(former: CallTimes, present: CallTimes) -> bool:
 class CanaryRow:
     """The result of comparing two tables for one collective at one size.
 
-    ratio:     the candidate's time divided by the current table's time, with an interval
-    is_slower: whether the 95 % interval is above 1. Usually a single ratio shows that a candidate is not slower.
+    ratio:     the candidate's time divided by the current table's time: median with confidence interval
+    is_slower: whether the whole 95 % interval is above 1. A single ratio is usually enough to rule this out
     """
 
     collective: str
@@ -161,7 +161,7 @@ class Canary:
     """Compares a new tuning table with the current one by measuring their programs on one network.
 
     topology: the fabric without failures
-    measure:  runs a measurement request on the fabric
+    measure:  function that runs a measurement request on the fabric
     seconds:  time limit for comparing two tables, for all sizes and collectives together
     """
 
@@ -196,7 +196,7 @@ class Canary:
     def _ratios(
         self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float
     ) -> tuple[Mapping[int, list[float]], str]:
-        """Return the ratios of times at each size, and the reason if there are too few for a decision."""
+        """Return the ratios (candidate / current) at each size, and the reason if there are too few for a decision."""
         ratios: dict[int, list[float]] = {size: [] for size in sizes}
         while undecided := tuple(size for size in sizes if not self._is_decided(ratios[size])):
             outcome = self._measured(programs, undecided, until_s)
@@ -210,8 +210,8 @@ class Canary:
     def _is_decided(self, ratios: Sequence[float]) -> bool:
         """Return whether the decision is certain: further ratios, up to `repeats` in total, could not change it.
 
-        The candidate counts as slower if the interval of the median ratio is above 1. Once enough ratios are at most 1,
-        this can no longer happen. With six repetitions, a single such ratio is enough.
+        The candidate counts as slower if the confidence interval of the median ratio is above 1. This can no longer
+        happen once enough ratios are at most 1; with six repetitions, one such ratio is enough.
         """
         faster = sum(ratio <= 1 for ratio in ratios)
         return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
@@ -244,7 +244,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A published table. facts: the reason for its publication, its network and its quality, as plain data"""
+    """A published table. facts: why it was published, its network, and its gaps to the bound, as JSON data"""
 
     plan: TablePlan
     time_s: float
@@ -264,7 +264,7 @@ class Publisher:
     former: Publication | None = None
 
     def resume(self) -> None:
-        """Continue from an earlier watcher's record if the file still contains the last table in that record."""
+        """Continue from an earlier watcher's record if the published file still contains the last recorded table."""
         try:
             record: dict[str, Any] = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError):
@@ -278,9 +278,9 @@ class Publisher:
             self.present, self.former = self._stored(present), self._stored(record["former"])
 
     def publish(self, publication: Publication, former: Publication | None) -> None:
-        """Replace the file with the table of `publication`. A later roll-back publishes `former` again.
+        """Replace the published file with the table of `publication`. A later roll-back publishes `former` again.
 
-        Raises InvalidInput or Unavailable if that fails; then the file is unchanged.
+        Raises InvalidInput or Unavailable if the file cannot be replaced; it is then unchanged.
         """
         self._write(publication)
         write_file(self.path, publication.plan.data)
@@ -319,11 +319,11 @@ class Publisher:
 
 @dataclass(slots=True)
 class Renewal:
-    """Replaces a fabric's tuning table with better tables. Only `plan_ahead` may be called while another method runs.
+    """Keeps a fabric's tuning table up to date. While another method runs, only `plan_ahead` may be called.
 
     healthy: the declared fabric, without failures
     canary:  compares tables before they are published; None to skip the comparison
-    jobs:    returns the times that jobs report
+    jobs:    function that returns the times that jobs report
     is_held: while true, nothing is published
     """
 
@@ -346,10 +346,12 @@ class Renewal:
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:
-        """Plan a table for the fabric's state, compare it with the current one, publish it. Raises no ChoraleError.
+        """Plan a table for the fabric's state, compare it with the current one, and publish it. Return events.
+
+        A ChoraleError is not raised, but becomes an event.
 
         since_s:     time of the first report of a change
-        is_outdated: returns whether the fabric has changed again in the meantime
+        is_outdated: function that returns whether the fabric has changed again in the meantime
         """
         events: list[Event] = []
         spec = state.spec(self.healthy)
@@ -369,7 +371,7 @@ class Renewal:
         return events
 
     def plan_ahead(self, state: FabricState) -> list[Event]:
-        """Plan for a possible future state. Return an event if no plan is possible."""
+        """Plan a table for a possible future state. Return an event if no plan is possible."""
         try:
             self.planner.plan(state.spec(self.healthy))
         except ChoraleError as error:  # report now, not only when the failure happens
@@ -377,7 +379,7 @@ class Renewal:
         return []
 
     def judge(self) -> list[Event]:
-        """Go back to the previous table if jobs take longer with the current one."""
+        """Publish the previous table again if jobs take longer with the current one. Return events."""
         worse = slowdowns(*self._said, self.jobs()) if self.publisher.former is not None and not self.is_held else []
         if not worse:
             return []
@@ -387,7 +389,7 @@ class Renewal:
         )
 
     def roll_back(self, why: str) -> list[Event]:
-        """Publish the previous table again. After that, no earlier table is left for another roll-back."""
+        """Publish the previous table again. No other roll-back is possible until a new table has been published."""
         former, present = self.publisher.former, self.present
         if former is None or present is None:
             return [self._event("undelivered", why="there is no previous table to go back to")]
@@ -403,9 +405,9 @@ class Renewal:
         return plan.table.ranks == self.healthy.compute_count
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
-        """Measure both tables; return `plan` with the current programs at sizes at which the new programs are slower.
+        """Measure the current and the new table. Return `plan`, with current programs at sizes where new ones are slower.
 
-        Tables are compared only if both are for all ranks, because otherwise no job could run both.
+        The tables are compared only if both are for all ranks, because otherwise no job could run both.
         """
         present = self.present
         if self.canary is None or present is None or present.digest == plan.digest:

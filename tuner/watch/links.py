@@ -1,4 +1,4 @@
-"""Track the states of links from reports, and describe the remaining fabric as a topology spec for planning."""
+"""Track the states of links, and describe the part of the fabric that works as a topology spec for planning."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from chorale.synth.topology.topology import Topology
 SLOW_BELOW = 0.85
 """A link whose rate is below this fraction of its declared rate is slow."""
 FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
-"""A link with this many changes within this window is flapping until it has been unchanged for `QUIET_S` seconds."""
+"""A link that changes `FLAPS` times in `FLAP_WINDOW_S` s is flapping until it has been unchanged for `QUIET_S` s."""
 STEPS = 20
-"""Slow links' rates are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
+"""The rates of slow links are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
 
 
 class LinkState(StrEnum):
@@ -34,7 +34,7 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """Tracks the state of one link. since_s: time at which the state began; _changes: times of its latest changes"""
+    """Tracks the state of one link. since_s: when the current state began; _changes: times of the latest changes"""
 
     declared_bits_per_s: float
     since_s: float = 0.0
@@ -62,7 +62,7 @@ class LinkTracker:
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report of the link's rate; return (old state, new state) if the state or a slow rate changed."""
+        """Process a report of the link's rate; return (old state, new state) if the state or the rate when slow changed."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -89,7 +89,7 @@ class FabricState:
 
     dead:  links that must not be used
     slow:  pairs (slow link, remaining fraction of its declared rate)
-    nodes: ranks that are cut off
+    nodes: ranks that are cut off; their links are not listed in `dead` and `slow`
     """
 
     dead: frozenset[Link] = frozenset()
@@ -157,7 +157,7 @@ class ListedLinks:
         self._is_new = True
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
-        """Yield the state of all links if the file has changed.
+        """If the file has changed, yield a report about each link.
 
         Raises InvalidInput for a line that cannot be read, and NoReports while there is no file.
         """
@@ -179,7 +179,7 @@ class ListedLinks:
             yield LinkReport(link, time.time(), rate)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: the file is not kept open."""
 
     def _faults(self, line: str) -> Iterator[tuple[Link, float]]:
         found = re.fullmatch(r"(?:(\d+)(?:([->])(\d+))?(?:[ ,\t]+(\d+(?:\.\d*)?))?)?", line)
@@ -195,7 +195,7 @@ class ListedLinks:
 
 
 def single_losses(links: Iterable[Link]) -> Iterator[FabricState]:
-    """Yield the states after a single failure: first each cable (both directions), then each rank."""
+    """Yield the fabric's state after each single failure: first of each cable (both directions), then of each rank."""
     present = set(links)
     for src, dst in sorted({(min(link), max(link)) for link in present}):
         yield FabricState(dead=frozenset({(src, dst), (dst, src)} & present))

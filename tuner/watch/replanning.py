@@ -28,9 +28,10 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Says what a planned table must contain.
+    """Describes the tables to plan.
 
-    sizes_bytes: sizes in ascending order; each one gets the method that is predicted to be the fastest
+    sizes_bytes: sizes in ascending order; for each size, the program that is predicted to be the fastest is used
+    methods:     synthesis methods that compete
     model:       network model for these predictions
     """
 
@@ -46,7 +47,7 @@ class TablePlan:
 
     costs:   for each collective, the shortest time per byte that a program achieves and the certified bound, both in
              1 / bandwidth_unit, and the gap between them
-    seconds: time that synthesizing, verifying and writing took
+    seconds: time that it took to synthesize, verify and encode the table
     """
 
     spec: str
@@ -59,7 +60,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: the program's gap to the bound of the network for which it was planned"""
+    """A checked program. certificate: achieved time per byte, bound and gap on the network for which it was planned"""
 
     entry: TableProgram
     program: Program
@@ -67,7 +68,7 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""(collective, size in bytes) -> program to run, which applies up to half-way to the neighbouring sizes."""
+"""(collective, size in bytes) -> program to run for sizes up to half-way to the neighbouring ones."""
 
 
 class Planner:
@@ -78,7 +79,7 @@ class Planner:
         self._plans: dict[str, TablePlan] = {}
 
     def plan(self, spec: str) -> TablePlan:
-        """Return the plan for the network `spec`. Raises InvalidInput if it is cut in two or no method supports it."""
+        """Return the plan for the network `spec`. Raises InvalidInput if it is disconnected or no method supports it."""
         if spec not in self._plans:
             began_s = time.perf_counter()
             topology = load_topology(spec)
@@ -91,7 +92,10 @@ class Planner:
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
-        """Return `plan` with the current table's programs, if it has any, at `sizes` (pairs of collective and size)."""
+        """Return `plan`, but at `sizes` (pairs of collective and size) with the programs of the table `present`.
+
+        Raises InvalidInput if `present` has no program for one of `sizes`.
+        """
         topology = load_topology(plan.spec)
         choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
         choice |= {key: _of_table(present, topology, *key) for key in sizes}
@@ -106,7 +110,7 @@ class Planner:
         data = table_bytes(table, table_key())
         digest = data.split(b"\n", 2)[1].split()[3].decode()
         costs = {}
-        for name in self._request.collectives:  # the costs of the program with the shortest time per byte
+        for name in self._request.collectives:  # costs of the program with the shortest time per byte
             certificates = [each.certificate for (collective, _), each in choice.items() if collective == name]
             best = min(certificates, key=lambda each: Fraction(each["achieved"]))
             costs[name] = {key: best[key] for key in ("achieved", "lower_bound", "gap")}
@@ -148,7 +152,7 @@ class Planner:
 
 
 def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:
-    """Return the program that all ranks run at a size, or None if the library's own algorithm is used."""
+    """Return the program in `table` that all ranks run at a size, or None if the library's own algorithm runs."""
     entry = GroupEntries.of(table, range(table.ranks)).find(collective, None, ANY_DTYPE, size_bytes)
     return table.programs[str(entry.program)] if isinstance(entry, JobEntry) else None
 

@@ -39,9 +39,9 @@ STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 _SETTLE_S = 0.6
 """Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
 _WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
-"""Seconds to wait for links' reports; between evaluations of jobs' reports, writes of the state, and warnings."""
+"""Seconds to wait for reports about links, between evaluations of jobs' reports, between writes, between warnings."""
 _PATIENCE_S = 10.0
-"""Seconds to wait until the previous watcher exits, because a killed process may take a moment to end."""
+"""Seconds to wait for the previous watcher to exit, because a killed process may take a moment to end."""
 
 
 class WatchRecords:
@@ -66,7 +66,7 @@ class WatchRecords:
         self._events.append(event)
 
     def note_carried(self, report: LinkReport) -> None:
-        """Update the rate of a link's traffic from its byte counter now and its value at least a second ago."""
+        """Compute the rate of a link's traffic from two values of its byte counter that are at least a second apart."""
         before = self._reports.setdefault(report.link, report)
         passed_s = report.time_s - before.time_s
         if passed_s >= 1.0:
@@ -125,11 +125,11 @@ class Watch:
     source:   source of reports about the links
     renewal:  plans and publishes the tables
     records:  the watcher's files: its state for other programs, and what it needs after a restart
-    reroute:  reroutes packets around dead links and lost ranks; None if the fabric does this itself
+    reroute:  function that reroutes packets around dead links and lost ranks; None if this is not needed
     plans_failures: whether tables for single failures are planned in advance
-    waits:    whether to continue with a warning while the source has no reports
+    waits:    whether to warn and go on waiting while the source has no reports, instead of raising NoReports
     pool:     threads that renew the table and plan ahead
-    close:    function to call at the end
+    close:    function that `run` calls at the end
     """
 
     source: LinkSource
@@ -142,7 +142,7 @@ class Watch:
     close: Callable[[], None] = lambda: None
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(3, thread_name_prefix="watch"))
     trackers: dict[Link, LinkTracker] = field(init=False)
-    _has_reports: bool = False  # nothing is planned before the first report
+    _has_reports: bool = False  # no table is planned before the first report
     _state: FabricState | None = None
     _changed_s: float | None = None  # time of the last change for which there is no plan yet
     _since_s: float | None = None  # time of the first such change
@@ -179,7 +179,7 @@ class Watch:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the published table is for the latest known state, or was kept because no plan was better."""
+        """Return whether a table is published and all known changes of the fabric have been handled."""
         is_busy = self._changed_s is not None or self._pending is not None or "renew" in self._under_way
         return self._state is not None and not is_busy and self.renewal.present is not None
 
@@ -189,7 +189,7 @@ class Watch:
             for report in self.source.reports(_WAIT_S):
                 self._has_reports = True
                 yield from self._on_report(report)
-        except NoReports as error:  # known states stay
+        except NoReports as error:  # keep the known states
             if not self.waits:
                 raise
             if self._is_due("warning", _WARN_S, self.clock()):
@@ -226,7 +226,7 @@ class Watch:
             yield {"time_s": report.time_s, "event": "state", "link": f"{report.link[0]}>{report.link[1]}", **states}
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
-        """Reroute around dead links immediately, and start planning as soon as earlier work is done."""
+        """Handle a new state: reroute around dead links immediately, and plan as soon as earlier work is done."""
         self._changed_s = self._since_s = None
         if state == self._state:
             return
@@ -240,7 +240,7 @@ class Watch:
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
     def _begin(self, now_s: float) -> None:
-        """For each kind of work that is not already running, start the most urgent task."""
+        """Start background tasks unless such tasks are running: renew or judge the table, else plan ahead."""
         renewal = self.renewal
         if "renew" not in self._under_way and self._pending is not None:
             (state, since_s), self._pending = self._pending, None
@@ -252,7 +252,7 @@ class Watch:
             self._under_way["plan"] = self.pool.submit(renewal.plan_ahead, ahead)
 
     def _is_due(self, name: str, period_s: float, now_s: float) -> bool:
-        """Return whether the task `name`, which is done every `period_s` seconds, is due. If so, record the time."""
+        """Return whether the task `name` is due, `period_s` seconds after the last time. If it is, record the time."""
         if now_s <= self._last_s.get(name, 0.0) + period_s:
             return False
         self._last_s[name] = now_s
@@ -325,12 +325,12 @@ def read_watch_config(path: Path) -> WatchConfig:
 
 
 def watch_folder(home: Home, name: str) -> Path:
-    """Return the folder of the watcher `name`, with its state and the files that it needs after a restart."""
+    """Return the path of the folder for the watcher `name`: its state, and the files that it needs after a restart."""
     return home.root / "watch" / name
 
 
 def open_watch(config: WatchConfig, waits: bool = True) -> Watch:
-    """Create the watcher that `config` describes; `waits` as in Watch. Raises Unavailable if its fabric is not up."""
+    """Create the watcher that `config` describes. waits: see `Watch`. Raises Unavailable if the fabric is not up."""
     topology = load_topology(config.topology)
     fabric = None if config.links is not None else find_fabric(topology.id, config.fabric)
     if fabric is None and config.links is None:
