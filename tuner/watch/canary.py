@@ -33,8 +33,8 @@ MIN_CALLS = 10
 """Minimum number of calls of a program at a size before its times are judged."""
 MIN_SLOWDOWN = 1.05
 _DEVIATIONS = 4.0
-"""Minimum difference of two means, in standard errors, that counts as a slowdown. By chance, it occurs in fewer than one
-of ten thousand cases if each mean is over at least ten calls."""
+"""Minimum difference of two means, in standard errors, that counts as a slowdown. By chance, it occurs in fewer than
+one of ten thousand cases if each mean is over at least ten calls."""
 _MOST_BYTES = 1 << 24
 
 Key = tuple[str, str, int]
@@ -405,7 +405,7 @@ class Renewal:
         return plan.table.ranks == self.healthy.compute_count
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
-        """Measure the current and the new table. Return `plan`, with current programs at sizes where new ones are slower.
+        """Measure both tables; return `plan` with the current program at each size at which the new one is slower.
 
         The tables are compared only if both are for all ranks, because otherwise no job could run both.
         """

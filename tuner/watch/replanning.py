@@ -79,7 +79,7 @@ class Planner:
         self._plans: dict[str, TablePlan] = {}
 
     def plan(self, spec: str) -> TablePlan:
-        """Return the plan for the network `spec`. Raises InvalidInput if it is disconnected or no method supports it."""
+        """Return the plan for network `spec`. Raises InvalidInput if it is disconnected or no method supports it."""
         if spec not in self._plans:
             began_s = time.perf_counter()
             topology = load_topology(spec)
