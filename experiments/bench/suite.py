@@ -57,7 +57,7 @@ class BenchmarkOutcome:
 class Benchmark:
     """A benchmark with several cases. `run` runs one case; `goals` maps each case to the ratio that it should reach.
 
-    is_exact: whether ratios compare exact costs. If so, a missed goal is a regression, not the effect of a busy
+    is_exact: whether ratios compare exact costs. If so, a missed goal is a regression and cannot be due to a busy
       machine.
     """
 
@@ -93,7 +93,7 @@ BOUNDS = Benchmark(
 )
 
 RANDOM = "random-regular:"
-"""Prefix of a random network DEGREE,NODES (seed 1), which is read from a file."""
+"""Prefix of the name of a random network, followed by DEGREE,NODES (seed 1). The network is read from a file."""
 
 
 def _network(spec: str) -> Topology:
@@ -106,7 +106,7 @@ def _network(spec: str) -> Topology:
 
 
 def _run_schedule(case: str) -> BenchmarkOutcome:
-    """Synthesize the schedule of `case`: `METHOD COLLECTIVE SPEC`, with `k=K` before it for K trees per root.
+    """Synthesize the schedule of `case`, which is `METHOD COLLECTIVE SPEC`, or `k=K` and these for K trees per root.
 
     The processor time includes building the network, synthesizing and verifying the schedule, and the bound.
     """
@@ -160,7 +160,7 @@ REPLAN = _schedules("replan", (
     for spec in _AFTER_A_LOSS
     for method, collective in zip(("forest", "forest", "forest-phases"), _COLLECTIVES, strict=True)
 ))  # fmt: skip
-"""The schedules in a `chorale watch` table, on complete networks and after a loss."""
+"""Schedules for the tables of `chorale watch`, on networks before and after a failure."""
 
 
 _UNUSED = ("ray", "mlflow", "optuna", "matplotlib")
@@ -212,7 +212,7 @@ def cost_of(
 
 @cache
 def command_limits() -> Mapping[str, tuple[float, float | None]]:
-    """Return the limits by command: seconds on two cores, and memory per process in 10**6 bytes (None: no limit)."""
+    """Return command -> limits: seconds on two cores, and memory per process in 10**6 bytes (None: no limit)."""
     text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
     return {case: tuple(limits) for case, limits in json.loads(text).items()}
 
@@ -283,7 +283,7 @@ def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
 
 
 def expected_facts() -> dict[str, Any]:
-    """Return every case's expected facts, by benchmark and case."""
+    """Return the expected facts of every case, indexed by benchmark and case."""
     text = resources.files("chorale.experiments").joinpath("data/bench.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 

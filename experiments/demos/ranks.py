@@ -1,4 +1,4 @@
-"""Runs a torch script as all ranks of a job on an emulated fabric; torch is imported only once."""
+"""Runs a torch script as a job on an emulated fabric; torch is imported only once for all ranks."""
 
 import atexit
 import ctypes
@@ -100,7 +100,7 @@ def _be_rank(
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
     runpy.run_path(str(script), run_name="__main__")
-    atexit._run_exitfuncs()  # processes of multiprocessing skip these functions
+    atexit._run_exitfuncs()  # child processes of multiprocessing skip these functions
 
 
 def _failure(ranks: Sequence[BaseProcess], until_s: float) -> str | None:

@@ -1,4 +1,4 @@
-"""Compares the Pareto frontiers of our finder with the paper's, also by kind of network (figure 15)."""
+"""Compares the Pareto frontiers of our finder with the paper's, also for each kind of network (figure 15)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -93,7 +93,7 @@ FINDER_FRONTIER = Experiment(
 
 
 Frontiers: TypeAlias = Mapping[int, Frontier]
-"""Frontiers by number of nodes."""
+"""Number of nodes -> frontier."""
 
 
 def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
@@ -202,7 +202,7 @@ FIGURE_15 = Experiment(
         Column("us there", lambda row: f"{row['curve'][-1][1]:.5g}" if "curve" in row else ""),
         "over the bound, mean=over_bound:.3f | finding | reason",
     ),
-    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, largest number of nodes, distance between sizes
+    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, largest number of nodes, step between them
     quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_rows,
@@ -252,7 +252,7 @@ def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
         )
 
     def times(nodes: int, workload: Workload) -> tuple[int, float, float, float]:
-        """Return the node count, the best time in µs with all bases and with the paper's only, and a lower bound."""
+        """Return the node count, the best times in µs with all bases and with the paper's bases, and a lower bound."""
         own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
         return nodes, own, paper, _least_us(workload, nodes)
 

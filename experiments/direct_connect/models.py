@@ -36,7 +36,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Numbers of nodes for the text's all-to-all comparison, one per remainder modulo 4: ring times depend on it."""
+"""Numbers of nodes for the all-to-all comparison in the text, with all remainders modulo 4: they affect ring times."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -59,7 +59,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Network -> allreduce method, and function that returns its spec for a number of nodes, or None if there is none."""
+"""Network -> (allreduce method, function that returns the network's spec for a number of nodes, None if none)."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -81,7 +81,7 @@ class _RatioClaim:
     def row(self, times: Mapping[tuple[str, int, str], float]) -> Row | None:
         """Return this claim's row, or None if none of its sizes was computed.
 
-        times: microseconds by collective, nodes and network
+        times: (collective, number of nodes, network) -> microseconds
         """
         known = [n for n in self.nodes if (self.collective, n, self.slow) in times]
         if not known:
@@ -119,7 +119,7 @@ _CASES = [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for node
 def _answer(case: tuple[str, int]) -> list[Row]:
     collective, nodes = case
     found = dict[str, tuple[str, float]]()
-    """Spec and microseconds by network."""
+    """Network -> (spec, microseconds)."""
     if collective == _ALLREDUCE:
         workload = Workload(Fraction(ALPHA_US), SIZE_BYTES, Fraction(NODE_GBPS))
         [frontier] = find_all([FinderQuery(nodes, FIGURE_7_DEGREE, bases="paper")], SerialExecutor()).values()
@@ -169,7 +169,7 @@ EXPERIMENT = Experiment(
 
 BANDWIDTH_TIME_DEGREE = 4
 BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 8, "hamming:2,3": 9}
-"""Number of nodes by spec."""
+"""Spec -> number of nodes."""
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
 """Largest number of nodes for which a schedule is built and verified; beyond, only BFB's cost is computed."""
@@ -206,8 +206,9 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
 
 
 def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts, and one row that checks that the curves stay below theorem 9's limit and that
-    larger bases have lower curves.
+    """Return the rows of all parts, and one row that checks the curves.
+
+    The curves must stay below theorem 9's limit, and larger bases must have lower curves.
     """
     rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)

@@ -109,7 +109,7 @@ def bound_quantities(nodes: int) -> list[Quantity]:
 
 ALPHA_US = 10
 SIZE_BYTES = 2**20
-"""What the paper calls 1 MB. With 10^6 bytes, only its allreduce time on ShiftedRing would be reproduced."""
+"""The size that the paper calls 1 MB. With 10^6 bytes, only its allreduce time on ShiftedRing would be reproduced."""
 NODE_BITS_PER_US = 100_000
 TABLE_4_GAP, TABLE_7_GAP = Fraction(1, 200), Fraction(1, 1000)
 """Accepted relative gap between a rate's bounds: about the precision of the printed digits."""
@@ -288,7 +288,7 @@ TABLE_6 = Experiment(
 
 
 Steps = Literal["Moore", "at most one more", "more"] | int
-"""The claim about T_L: equal to the Moore bound, at most one step more, more than it on this instance, or a number."""
+"""A claim about T_L: it equals the Moore bound, exceeds it by at most 1, exceeds it here, or is this number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ A step takes a few hundred microseconds there. At the first size, the number of 
 size, the number of bytes does; at the middle size, both take about equally long on rings.
 """
 TREE_CHUNKS = (1, 16)
-"""In live runs, the chunk counts to try for trees, which stream their chunks. Only the fastest time is used."""
+"""Chunk counts to try for trees in live runs, because trees stream their chunks. Only the fastest time is used."""
 _LINES: Sequence[tuple[Any, ...]] = (
     ("T_L", "steps", "small_us", "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf),
     ("T_B", "factor_us", "large_us", "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1),
@@ -121,9 +121,9 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 
 @dataclass(frozen=True, slots=True)
 class SpeedupClaim:
-    """A claim that at `size`, `better` takes the fraction `printed` less time than `worse`, averaged over `nodes`.
+    """A claim: `better` takes less time than `worse` at `size`, by the fraction `printed` on average over `nodes`.
 
-    reasons: why the claim is not reproduced, by origin of the times (model or live); without a reason, it must be
+    reasons: origin of the times (model or live) -> why the claim is not reproduced; without a reason, it must be
     """
 
     size: str
@@ -134,7 +134,7 @@ class SpeedupClaim:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> Row:
-        """Return the row of results for this claim. `times`: microseconds by size, node count and contender."""
+        """Return the row of results for this claim. `times`: (size, node count, contender) -> microseconds."""
         measured = [n for n in self.nodes if (self.size, n, self.better) in times]
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"

@@ -1,4 +1,4 @@
-"""Times of training iterations on different networks, as in figures 8(b) and 9 of the direct-connect paper.
+"""Computes times of training iterations on different networks, as in figures 8(b) and 9 of the direct-connect paper.
 
 The paper's layer times were recorded on GPUs and are not published; ours are derived from public model definitions
 (docs/guide/training.md). Layer times affect times of complete iterations, but not ratios of communication times.
@@ -22,7 +22,7 @@ _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Commu
 _SHIFTED_RING, _TREE, _TORUS, _BOUND = "shifted ring", "double binary tree", "torus", "bound"
 
 Rows: TypeAlias = Mapping[tuple[str, str], Row]
-"""Row by (model, kind of network); "ours" is the best of the topologies that the paper printed for its finder."""
+"""(model, kind of network) -> row. The kind "ours" is the best of the topologies that the paper lists as its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function of rows that computes by what fraction, on average, our `key` is below that of `kind`."""
+    """Return a function of rows that returns by what average fraction our value of `key` is below that of `kind`."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

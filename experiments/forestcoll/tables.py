@@ -58,7 +58,7 @@ _PUBLISHED_OPTIMA = (
     (16, "a100:2", {"k": "1", "algbw": "342.86"}),
     (32, "a100:4", {"least_k": "1", "algbw": "266.67"}),
 )
-"""Ranks, network, and the result of ForestColl's public code: GB/s for the smallest optimal k, or for a given k."""
+"""(ranks, network, result of ForestColl's public code: GB/s for the smallest optimal k, or for a given k)."""
 
 _SLOW = "mi250:2"
 _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
@@ -110,13 +110,13 @@ _GENERATORS: Mapping[str, tuple[str, Collective] | None] = {
     "Blink": ("blink", ALLREDUCE),
     "ForestColl": ("forest", ALLGATHER),
 }
-"""Our method for each tool, and the collective for which the paper uses the tool."""
+"""Tool -> (our method that represents it, collective for which the paper uses the tool)."""
 _CHECKED: Mapping[str, tuple[str, ...]] = {
     "switches": ("TACCL", "ForestColl"),
     "optimal": ("SCCL", "ForestColl"),
     "scalable": ("BFB", "Blink", "ForestColl"),
 }
-"""The tools with a check mark, by property."""
+"""Property -> tools with a check mark."""
 _NOT_OURS = "neither theorem prover nor mixed integer programs are ours to run"
 _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch does"
 
@@ -221,7 +221,7 @@ _TABLE_2_PRINTED: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("mi250_16+16", "reduce_scatter", "ForestColl"): ("9.75", "68.8", "146", "177"),
     ("mi250_16+16", "allreduce", "ForestColl"): ("5.26", "42.3", "78.3", "87.4"),
 }
-"""GB/s at each of `SIZES`. RCCL's lines are for its best algorithm, chosen by hand; the record does not identify it."""
+"""Printed GB/s at each of `SIZES`. RCCL's rows are for its best algorithm, chosen by hand and not in the record."""
 _TABLE_2_TREES_PER_ROOT = 2
 _TABLE_2_BLIND = (
     "only alpha and efficiency are fitted, to two runs of allgather with two trees per root: what a chunk costs on its "
@@ -230,7 +230,7 @@ _TABLE_2_BLIND = (
 
 
 def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> Fraction:
-    """Return the recorded algorithmic bandwidth of the fastest configuration, which is what the paper prints."""
+    """Return the recorded algorithmic bandwidth of the fastest configuration, because the paper prints this."""
     table = mi250_table()
     times = (
         table.times_s(one, size)[0]
@@ -289,9 +289,9 @@ _TABLE_3_PRINTED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("allreduce", "NCCL tree"): ("4.47", "34.8", "71.9", "96.8"),
     ("allreduce", "NCCL ring"): ("1.75", "20.8", "78.3", "95.3"),
 }
-"""GB/s at each of `SIZES`."""
+"""(collective, generator) -> printed GB/s at each of `SIZES`."""
 _METHODS = {"ForestColl": "forest", "NCCL ring": "ring"}
-"""The method that represents each generator. An allreduce has two tree phases, as on the GPUs."""
+"""Generator -> our method that represents it. An allreduce has two tree phases, as on the GPUs."""
 _TABLE_3_TREES_PER_ROOT = 1
 """One tree per root, as in figure 9."""
 _MAX_ERROR = 0.5
@@ -400,7 +400,7 @@ FIGURE_9 = Experiment(
 
 
 FAMILIES: Mapping[str, tuple[int, ...]] = {"a100": (2, 4, 8, 16, 32, 64, 128), "mi250": (2, 4, 8, 16, 32, 64)}
-"""Numbers of boxes by family. The first one is the baseline."""
+"""Family -> numbers of boxes. The first one is the baseline."""
 _NETWORKS = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
 _SLOW_NETWORKS = ("a100:64", "a100:128", "mi250:32", "mi250:64")
 _REFERENCE_NODES = 64
@@ -475,7 +475,7 @@ FIGURE_11 = Experiment(
 
 CLUSTERS, RANKS = 2, 4
 FAST, SLOW = 10, 1
-"""A rank's bandwidths to its cluster's switch and to the global switch: 10 b and b."""
+"""Bandwidths of a rank's links to its cluster's switch (10 b) and to the global switch (b)."""
 _RANK_NAMES = [f"c{cluster}.{place}" for cluster in range(CLUSTERS) for place in range(RANKS)]
 
 

@@ -41,7 +41,7 @@ Case: TypeAlias = Hashable
 DIRECT_CONNECT = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version"
 """The paper whose tables `published` returns."""
 Verdict = Literal["match", "better", "worse", "impossible"]
-"""How our number compares. "impossible" means that no schedule or flow on that network can reach the printed number."""
+"""Our number compared with a printed one. "impossible": nothing on that network can reach the printed number."""
 _SOURCE = -1
 _ROUNDS = 4
 _MAX_ALPHA_S = Fraction(1, 1000)
@@ -133,7 +133,7 @@ class PublishedRow:
 
     topology:     the paper's name for the topology; "bound" for a bound on all networks
     spec, method: our spec for that topology, and the method for its schedule; empty for a bound
-    printed:      the printed digits by quantity
+    printed:      quantity -> printed digits
     note:         explanation of what the paper leaves open
     """
 
@@ -318,7 +318,7 @@ def growth_exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
-    """Return whether maximum flows (NetworkX) allow an allgather in `time_per_byte`. Exact integer arithmetic."""
+    """Return whether maximum flows (NetworkX) allow an allgather in `time_per_byte`, with exact integer arithmetic."""
     ranks = topology.compute_count
     carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]
     vector = lcm(ranks, *(amount.denominator for amount in carried))

@@ -101,7 +101,9 @@ def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunReq
 
 @dataclass(frozen=True, slots=True)
 class LiveTimes:
-    """Shortest times of a program in microseconds, by size; `where` and `substitution` as in LiveRun.
+    """Shortest times of a program in microseconds, in the order of the sizes.
+
+    `where` is the runner that measured them; `substitution` is that of `LiveRun`.
 
     The shortest time is used because disturbances can only add time.
     """
@@ -114,7 +116,7 @@ class LiveTimes:
 def measure_times(
     topology: Topology, programs: Mapping[str, Program], sizes_bytes: Sequence[int], link_mbps: int, repeats: int
 ) -> dict[str, LiveTimes]:
-    """Return the times of `programs` by name, on links of `link_mbps`. Raises CheckFailed if the run fails."""
+    """Return name -> times of each of `programs`, on links of `link_mbps`. Raises CheckFailed if the run fails."""
     request = RunRequest(topology, programs, tuple(sizes_bytes), repeats, timeout_s=_TIMEOUT_S)
     run = measure_live(request, link_mbps)
     if isinstance(run.outcome, RunFailure):

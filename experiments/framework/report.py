@@ -33,7 +33,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 _DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
 _WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
-"""Headings of columns that are left out of a line because its other parts repeat them."""
+"""Headings of columns that are left out of a line because the line already contains their values."""
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 
 

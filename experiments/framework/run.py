@@ -35,7 +35,7 @@ ALIASES = {
     "direct-connect-figure-9": "training-experts",
     "direct-connect-figure-10": "direct-connect-table-6",
 }
-"""Maps tables and figures to the experiment that reproduces them under another name."""
+"""Table or figure -> experiment with another name that reproduces it."""
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with the next case's name, the number of finished parts, and the total number of parts."""
 

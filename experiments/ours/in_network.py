@@ -38,7 +38,7 @@ LARGEST_GAP: Mapping[str, Fraction] = {
     "b200:1": Fraction(0), "b200:2": Fraction(0), "nvl72:1": Fraction(0), "nvl72:2": Fraction(1, 2000),
     "nvl72:16": Fraction(1, 2000), "able(fattree:4)": Fraction(0), "able(a100:2;switch=nvswitch)": Fraction(0),
 }  # fmt: skip
-"""Fabric -> how far its schedule's time may be above the bound, as a fraction of the bound."""
+"""Fabric -> maximum time of its schedule above the bound, as a fraction of the bound."""
 SLOW = ("able(h100:16;switch=rail)", "nvl72:2", "nvl72:16")
 MOST_PLANNING_S = 5.0
 MOST_BASELINE_RANKS = 256  # larger rings have millions of messages
@@ -46,9 +46,7 @@ _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not 
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return two certified lower bounds on the time per byte of an allreduce: if only ranks add, and if switches also
-    add and multicast.
-    """
+    """Return two certified lower bounds on an allreduce's time per byte: if only ranks add, and if switches add too."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 
@@ -138,7 +136,7 @@ PUBLISHED = (
     PublishedRate("h100:2", 16, "nvls_tree", 430 * 16 / 30, "busbw 430 with NVLS, RoCE: NVIDIA/nccl#1221"),
     PublishedRate("h100:4", 32, "ring", 320 * 32 / 62, "busbw 320 with and without NVLS, RoCE: NVIDIA/nccl#1221"),
 )
-"""For several boxes, the sources name no algorithm; we use the fastest one by the model."""
+"""For several boxes, the sources name no algorithm; we use the one that NCCL's model predicts to be the fastest."""
 
 
 LARGEST_ERROR = 0.14
@@ -196,7 +194,7 @@ _UNITS = Fraction(1, 10_000)
 
 
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return a row for a batch of random networks: the time above the bound by seed, and the reasons for it."""
+    """Return a row for a batch of random networks, with each seed's time above the bound and the reasons for it."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -264,7 +262,7 @@ MIXED = _random(
 
 IN_NETWORK_LIVE_SIZE_BYTES = 2**20
 DEPTHS = {"in-network": 16, "forest": 1}
-"""Number of parts into which transfers are cut: sums through switches stream, so they lose the first and last part."""
+"""Method -> number of parts into which transfers are cut, so that sums stream through switches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Sweep:
 
 
 _ENOUGH = 3
-"""Trees per root and chunks per shard with which both methods reach the network's optimum."""
+"""Number of trees per root, and of chunks per shard, with which the two methods reach the network's optimum."""
 SWEEPS = (
     Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 2, 3, 6)}),
     Sweep("forest", "chunks", {parts: SweepPoint("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
@@ -132,7 +132,7 @@ _METHODS = ("bfb", "recursive-doubling", "swing-latency")
 _ENGINE_LIVE_TIMEOUT_S = 300.0
 _SIZES, _QUICK_SIZES = tuple(2**power for power in range(12, 25, 2)), (2**16, 2**18)
 _LARGEST_BYTES = {25: 2**20, 100: 2**22, 400: 2**24}
-"""The largest size by link bandwidth in Mbit/s, so that a run takes a fraction of a second."""
+"""Link bandwidth in Mbit/s -> largest size in bytes, so that a run takes a fraction of a second."""
 _REPEATS, _QUICK_REPEATS = 7, 3
 
 

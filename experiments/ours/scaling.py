@@ -192,7 +192,7 @@ _SLOW = (
 )
 """Networks with more than 256 ranks."""
 _LARGEST = 3
-"""The exponent is fitted to this number of the largest networks, because start-up dominates on small ones."""
+"""Number of networks to which the exponent is fitted: only the largest, because start-up dominates on small ones."""
 
 
 _REPEATS = 3

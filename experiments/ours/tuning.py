@@ -84,11 +84,10 @@ class RecordedTask(GridTask):
 def replay_search(
     task: RecordedTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Replay a search on recorded times. Return float64[trials, sizes]: true time of the choice after each trial,
-    divided by the best time.
+    """Replay a search on recorded times. Return float64[trials, sizes]: true time of each choice / best time.
 
-    The choice at a size is the candidate with the shortest measured time, or the library if no candidate clearly beats
-    it. `start_candidates` are tried first.
+    The choice at a size after a trial is the candidate with the shortest measured time, or the library if no candidate
+    clearly beats it. `start_candidates` are tried first.
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}
@@ -156,7 +155,7 @@ REPLAYED_TUNER = Experiment(
 
 
 DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
-"""The tasks on which the strategies were developed. All other tasks only test them."""
+"""The tasks on which the strategies were developed. The other tasks are only used to test the strategies."""
 
 TASKS = tuple(
     (fabric, collective)
@@ -169,8 +168,8 @@ TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # fraction of the grid that is searched
 MAX_OVER_LIBRARY = 1.03
-"""Largest true time of a choice relative to the library at any size and trial. Choices depend on randomly drawn
-repetitions, and repeated launches of the same program differ by this much."""
+"""Maximum true time of a choice relative to the library's, at any size and after any trial. Choices depend on randomly
+drawn repetitions, and repeated launches of the same program differ by this much."""
 TRIALS_FACTOR = 4  # replayed trials, as a multiple of the allowed number
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -295,7 +294,7 @@ MI250_PROGRAMS = {
     "mi250-allreduce": "amd_allreduce_half_split_k1_inst2",
     "mi250-reduce-scatter": "amd_reduceScatter_half_split_k2_inst1",
 }
-"""The schedule's name in the record, by our name for the program."""
+"""Our name for a program -> name of its schedule in the record."""
 
 BUFFERS_BYTES = (2**20, 2**18, 2**23)
 SIZES_BYTES = tuple(4**power for power in range(6, 16))
@@ -371,7 +370,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return a row with errors for `run`: with the model fitted to all programs, and fitted to all other programs."""
+    """Return a row for `run` with the errors of two models: one fitted to all programs, one to all other programs."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None

@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Line in a figure -> its methods. The line shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Gains are relative to the best of these. The mirrored variant is the paper's own, so it is no rival (section 5.1)."""
+"""Gains are relative to the best of these. The mirrored variant is excluded, as the paper's own (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class NetworkScene:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Times of an allreduce on the network of a scene, by algorithm and size in bytes.
+    """Times of an allreduce on the network of a scene, indexed by algorithm and size in bytes.
 
-    variants: the variant of the algorithm that takes this time
+    variants: the fastest variant of the algorithm at this size, which takes the time in `seconds`
     nodes, dimensions: the grid's size, which determines the peak goodput
     """
 
@@ -156,7 +156,7 @@ class RangeClaim:
     reason: str | None = None
 
     def row(self, plain: Sequence[Curves], with_overhead: Sequence[Curves]) -> Row:
-        """Return this claim's row, measured with the stated constants and with `OVERHEAD_US` added."""
+        """Return this claim's row: with the constants that the paper states, and with `OVERHEAD_US` added."""
         value, overhead_value = self.measure(plain), self.measure(with_overhead)
         verdict = "reproduced" if self.low <= value <= self.high else "not reproduced"
         if verdict == "not reproduced" and self.low <= overhead_value <= self.high:

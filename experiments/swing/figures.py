@@ -410,7 +410,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in (
 TORI = ((8, 8), (32, 32), (8, 8, 8))
 _QUICK_NODES = 64
 _SWING_CONGESTION = {2: 1.19, 3: 1.03}
-"""Swing's printed congestion by number of dimensions: the limit on large tori."""
+"""Number of dimensions -> Swing's printed congestion, which is the limit for large tori."""
 _WITHIN = Fraction(1, 100)
 _SMALL = "the paper leaves out terms that vanish on large networks"
 _BOTH_WAYS = "to the opposite side of a ring our messages go both ways, half each"

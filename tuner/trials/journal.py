@@ -158,7 +158,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> bytes:
-    """Return the journal at `path`. Raises InvalidInput for a file that is not regular, unreadable or too large."""
+    """Return the journal at `path`. Raises InvalidInput if it is not a regular file, is unreadable or is too large."""
     with open(_open_regular(path, os.O_RDONLY), "rb") as stream:
         content = stream.read(MAX_JOURNAL_BYTES + 1)
     if len(content) > MAX_JOURNAL_BYTES:
@@ -170,7 +170,7 @@ def read_journal(path: Path) -> bytes:
 def _open_regular(path: Path, flags: int) -> int:
     rule, way_out = "cannot use the journal {}", "restore it, or start a new launch"
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK, PRIVATE_FILE)  # opening a pipe must not block
+        descriptor = os.open(path, flags | os.O_NONBLOCK, PRIVATE_FILE)  # so that opening a pipe does not block
     except OSError as error:
         raise InvalidInput(rule, f"{path}: {error.strerror}", way_out) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -237,7 +237,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return what comparable trials have in common: network, collective, sizes, runner, baselines, repetitions."""
     weights = {} if campaign.weights is None else {"weights": list(campaign.weights)}
     options = campaign.runner.config.conditions()
-    always = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}  # defaults of these options
+    always = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}  # options with their defaults
     if campaign.runner.runner.is_nested:
         options = {campaign.runner.kind: options}
     return {
@@ -267,7 +267,7 @@ def launch_folders(home: Home, name: str) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class WriterChange:
-    """Marks where the process `writer` reopened the launch. This process wrote the lines after this one."""
+    """Marks where the process `writer` reopened the launch. That process wrote the lines that follow."""
 
     writer: str
     state: Literal["writer"] = "writer"

@@ -41,7 +41,9 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point in the search space: a method and its parameters. The method or the runtime chooses a value for None.
+    """A point in the search space: a method and its parameters.
+
+    If a parameter is None, the method or the runtime chooses its value.
 
     depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
@@ -83,7 +85,7 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters that determine the id, without parameters of plans and libraries at their defaults."""
+        """Return the parameters that determine the id: all but plan and library parameters with default values."""
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
@@ -99,7 +101,7 @@ class Candidate:
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the id of a candidate's trial in a launch: a hash of both, so that every record has the same id."""
+    """Return the id of a candidate's trial in a launch: a hash of both, so that all records of the trial share it."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
@@ -246,7 +248,7 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results by which it is ranked: from the final comparison, if any, otherwise from the trial.
+    """A trial, and the results by which it is ranked: those of the final comparison, if any, otherwise its own.
 
     verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """
@@ -276,7 +278,7 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
 
 
 def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None) -> list[RankedTrial]:
-    """Return the trials among which the best is chosen: the finalists, or all trials without a final comparison."""
+    """Return the trials from which the best is chosen: the finalists or, without a final comparison, all trials."""
     if final is None:
         return [RankedTrial(trial, trial.sizes) for trial in trials]
     return [
@@ -315,7 +317,7 @@ def size_results(
 
 
 def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
-    """Return the baselines' times in `measurement`, in seconds, by name in records; empty if no baselines were run."""
+    """Return name in records -> times in seconds of each baseline in `measurement`; empty if no baselines were run."""
     return {
         references[name]: tuple(size.times_s for size in sizes)
         for name, sizes in measurement.results.items()
@@ -454,13 +456,13 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """Return the program file for each range of sizes that has a program: file name -> content. Names sort by size.
+    """Return file name -> content of the program for each range of sizes that has one; sorted names are sorted by size.
 
     chosen: the tuning table, in ascending order of sizes
     read:   returns the content of the program file with a given id
 
     Each file states its range of sizes. Settings for NCCL are rows in `nccl-tuner.csv`. At sizes for which a baseline
-    was chosen, and below or above all measured sizes, the runtime uses its own algorithm.
+    was chosen, and below the smallest or above the largest measured size, the runtime uses its own algorithm.
     """
     if not chosen:
         return {}

@@ -167,13 +167,13 @@ class LaunchSnapshot:
 
     @property
     def ranked_trials(self) -> list[RankedTrial]:
-        """Return the trials among which the best is chosen: the finalists, or all trials without a final comparison."""
+        """Return the trials from which the best is chosen: the finalists or, without a final comparison, all trials."""
         complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
         return ranked_trials(complete, self.final)
 
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
-    """Return the launch's state in `folder`, without an incomplete last line. Raises CheckFailed if unreadable."""
+    """Return the launch's state in `folder`; ignore an incomplete last line. Raises CheckFailed if it is unreadable."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
         content = journals.read_content(folder / JOURNAL)
@@ -195,7 +195,7 @@ def open_store(
     """Return the store of a new launch or, if `resume` is set and there is an earlier launch, of the newest one.
 
     If `launch_id` is given, the launch with this id is resumed, or started if it does not exist. A restart after a
-    crash can therefore make the same call, wherever the launch had stopped. The previous process gets `patience_s`
+    crash can therefore make the same call, no matter how far the launch had got. The previous process gets `patience_s`
     seconds to end. A resumed launch must have the same conditions; budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)
