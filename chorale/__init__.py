@@ -1,6 +1,6 @@
 """Design, verify and tune collective communication for a given network.
 
-The functions below are all that notebooks and jobs need. Each function is imported on first use.
+Notebooks and jobs only need the functions below. Each function is imported on first use.
 
 >>> import chorale as ch
 >>> schedule = ch.synthesize("torus:4x4", "allreduce", method="bfb")

@@ -1,4 +1,4 @@
-"""Entry point of the command `chorale` and of `python -m chorale`."""
+"""Contains the entry point of the command `chorale` and of `python -m chorale`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Run tuning campaigns from Python, and load registered results of earlier ones."""
+"""Run tuning campaigns from Python, and load the registered results of earlier campaigns."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ def tune(
     callbacks: Iterable[Callback] | Callback = (),
     **keys: Any,
 ) -> TuningResult:
-    """Run a tuning campaign in this process and its workers, and return the results; progress goes to stderr.
+    """Run a tuning campaign in this process and its workers, and return the results.
 
-    Results are stored in the data folder, as for `chorale tune`.
+    Progress is printed to stderr. As with `chorale tune`, results are stored in the data folder.
 
     Args:
         network: A topology spec, or a topology that has a spec.
         collective: The collective to tune.
-        sizes: Buffer sizes in bytes; default: as in a campaign file.
+        sizes: Buffer sizes in bytes; the default is the same as in a campaign file.
         methods: Methods to try, as a comma-separated list or several strings; default: all that support the network.
         runner: Kind of runner, or the complete `runner` section of a campaign.
         name: Campaign name.
         trials: Maximum number of trials.
         minutes: Time limit for the search.
-        resume: Whether to continue the newest launch of the campaign with this name.
+        resume: Whether to continue the newest launch of the campaign called `name`.
         sampler: Sampler name, as in a campaign, or an Optuna sampler.
-        pruner: Pruner name, as in a campaign, or an Optuna pruner; it gets a trial's speed-up after each size.
+        pruner: Pruner name, as in a campaign, or an Optuna pruner, which gets a trial's speed-up after each size.
         storage: Storage address, as in a campaign, or an Optuna storage.
         callbacks: Functions called with Optuna's study and the trial after every trial; `study.stop()` ends the search.
         **keys: Further campaign keys, such as seed, baselines or search; see `chorale tune --schema`.
@@ -111,12 +111,12 @@ def tune(
 def best(
     network: Network, collective: str = "allreduce", size: str | int = "1MiB", alias: str = "champion"
 ) -> RegistryEntry:
-    """Verify and return the best registered result for a network, a collective and a buffer size.
+    """Return the best registered result for a network, a collective and a buffer size, after verifying it.
 
-    If the size class of `size` has no entry, the nearest size class is used.
+    If nothing is registered for the size class of `size`, the nearest size class is used.
 
     Raises:
-        CheckFailed: No campaign registered a result.
+        CheckFailed: No campaign has registered a result.
     """
     home = Home.from_environment()
     (size_bytes,) = size_list(size)
@@ -140,22 +140,22 @@ class TuningResult(Methods, Shown, TuneReport):
 
     @cached_property
     def best(self) -> Mapping[int, Mapping[str, Any]]:
-        """Size in bytes -> the best program, as a row of `best` in the output of `chorale tune --json`."""
+        """Maps each size in bytes to its best program: a row of `best` in the output of `chorale tune --json`."""
         return {row["size_bytes"]: row for row in tune_document(self)["best"]}
 
     @cached_property
     def table(self) -> Table:
-        """The tuning table for jobs; every program is checked again. Raises CheckFailed if nothing was measured."""
+        """The tuning table for jobs, with every program checked again. Raises CheckFailed if nothing was measured."""
         return table_of_campaign(self._home, self.name, JobGroup(None, None), (MEASURED_DTYPE,), False)
 
     def save_table(self, path: str | Path) -> Path:
-        """Write the tuning table to `path` and return it as a Path. Jobs read the table that CHORALE_TABLE names."""
+        """Write the tuning table to `path` and return the path. Jobs read the table that CHORALE_TABLE names."""
         write_file(str(path), table_bytes(self.table))
         return Path(path)
 
     @property
     def study(self) -> Study:
-        """Return the search's Optuna study. Raises CheckFailed if Optuna chose no trial."""
+        """Return the Optuna study of the search. Raises CheckFailed if Optuna chose no trial."""
         if self._study is None:
             way_out = "start the campaign again, or with more trials"
             raise CheckFailed("the launch {} has no study, because it has no trials", self.name, way_out)

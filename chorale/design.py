@@ -1,7 +1,7 @@
 """Find networks; design, verify, lower, simulate and run schedules from Python.
 
-Networks and sizes can be given in several forms. Results have methods for the next steps, and notebooks show them as
-tables. Errors name Python arguments instead of command-line flags.
+Networks and sizes can be given in several forms. Results have methods for the next steps, such as `lower` and `run`,
+and notebooks show them as tables. Errors name Python arguments instead of command-line flags.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def network_of(network: Network) -> Topology:
 
 
 def size_list(sizes: Sizes) -> tuple[int, ...]:
-    """Convert `sizes` to a tuple of sizes in bytes. Raises InvalidInput for what is not a positive size."""
+    """Convert `sizes` to a tuple of sizes in bytes. Raises InvalidInput unless all sizes are positive."""
     if isinstance(sizes, str | int):
         return parse_sizes(str(sizes))
     return tuple(size for each in sizes for size in size_list(each))
@@ -103,7 +103,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
     """Return an instance of the dataclass `kind` with the fields `options`.
 
-    Raises InvalidInput(rule, …) for names that are not fields, and InvalidInput for values of wrong types.
+    Raises InvalidInput with the text `rule` for names that are not fields, and also for values of the wrong type.
     """
     hints = get_type_hints(kind)
     if unknown := sorted(set(options) - set(hints)):
@@ -122,7 +122,7 @@ class Methods:
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
-        """Return `value`, an instance of the base class, as an instance of this class, with `facts` as attributes."""
+        """Convert `value`, an instance of the base class, to an instance of this class with `facts` as attributes."""
         if isinstance(value, cls):
             return value
         copied = object.__new__(cls)
@@ -139,7 +139,7 @@ class Shown(ABC):
 
     @abstractmethod
     def _texts(self) -> Mapping[str, str]:
-        """Return the table's rows: name -> value."""
+        """Return the rows of the table, as a mapping from name to value."""
 
     def _repr_html_(self) -> str:
         caption = f"<caption>{escape(self._title)}</caption>" if self._title else ""
@@ -183,7 +183,7 @@ def synthesize(
         network: A topology spec, a topology or a NetworkX graph.
         collective: allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.
         method: A method listed by `chorale synth --help`; `auto` chooses the schedule with the lowest proven cost.
-        root: The root rank of broadcast and reduce.
+        root: The root rank; only used for broadcast and reduce.
         executor: Executor for the computation; by default it runs in this process.
         progress: Called with the number of finished tasks and the total number of tasks.
         **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
@@ -228,12 +228,12 @@ def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
 def judge(
     results: str | Path, network: Network, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
-    """Compare measured times in a file with bounds and expected times; see `.verdict` and `.sizes` of the result.
+    """Compare measured times in a file with bounds and expected times. The result has `.verdict` and `.sizes`.
 
     Args:
         results: Output file of nccl-tests, rccl-tests, OSU or `chorale run --json`, as text or JSON.
         network: The measured network, as a topology spec, a topology or a NetworkX graph.
-        collective: The collective to judge, if the file has several or does not name it.
+        collective: The collective to judge; required if the file contains several or does not name it.
         link_gbps: Link rate in Gbit/s, for networks whose links have no rate.
 
     Raises:
@@ -281,7 +281,7 @@ def simulate(
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
         sizes: Buffer sizes in bytes: a string, a number, or a sequence of strings or numbers.
-        model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
+        model: Simulation model: `step` has barriers between steps; in `flow`, messages share links fairly.
         alpha_us: Fixed overhead per step, in microseconds.
         link_latency_us: Latency of each link, in microseconds; 0.1 unless the topology states latencies.
         hop_us: Latency of each node on a route, in microseconds; 0.3 unless the topology states latencies.
@@ -322,7 +322,7 @@ def run(
         dtype: Element type, such as float32.
         timeout_s: Seconds after which a run counts as hung.
         seed: Seed for the input data.
-        **options: Options for this kind of runner, such as link_mbps; `chorale tune --schema` lists them.
+        **options: Options of this kind of runner, such as link_mbps; `chorale tune --schema` lists them.
 
     Raises:
         InvalidInput: The arguments contradict each other.
@@ -351,7 +351,7 @@ class NetworkTopology(Methods, Topology):
 
     @in_words_of_arguments
     def bound(self, collective: str = "allreduce", root: int = 0) -> Bound:
-        """Return the proven lower bound on a collective's time per byte; separate code has checked the proof."""
+        """Return the proven lower bound on a collective's time per byte, which separate code has checked."""
         target = parse_collective(collective, root)
         return checked(self, target, lower_bound(self, target))
 
@@ -378,7 +378,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @property
     def method(self) -> str:
-        """Name of the synthesis method; for `auto`, the method that was chosen."""
+        """Name of the synthesis method. If the schedule was requested with `auto`, the method that `auto` chose."""
         return self.schedule.method
 
     @property
@@ -393,7 +393,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @cached_property
     def bound(self) -> Bound:
-        """Proven lower bound on this collective's time per byte on this network; separate code checked the proof."""
+        """Proven lower bound on the time per byte of this collective on this network, checked by separate code."""
         schedule = self.schedule
         if schedule.collective.sizes is not None and (time := proven_time_per_byte(schedule.expand())) is not None:
             return Bound(str(schedule.certificate["kind"]), (), time)
@@ -417,7 +417,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
     run = run
 
     def save(self, path: str | Path) -> Path:
-        """Write the schedule to `path` (.parquet or .json); return the path."""
+        """Write the schedule to a .parquet or .json file and return the path."""
         save_schedule(self, str(path))
         return Path(path)
 
@@ -443,19 +443,19 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
 
 class CheckedProgram(Methods, LoweredProgram):
-    """A program whose text, in the runtime's format, was parsed again and executed symbolically."""
+    """A program that was written in the runtime's format, parsed again, and executed symbolically as a check."""
 
     topology: Topology
 
     def save(self, path: str | Path) -> Path:
-        """Write the text to `path`; return the path."""
+        """Write the program's text to `path` and return the path."""
         write_file(str(path), self.text.encode())
         return Path(path)
 
     def plot(self, size: str | int = "16MiB", link_gbps: float | str = 100) -> Picture:
         """Return a plot of a simulation with the flow model: when each rank sends, and how busy the links are.
 
-        link_gbps: rate of a link of capacity 1 in Gbit/s, for networks without bandwidths
+        link_gbps: rate in Gbit/s of a link of capacity 1; only used for networks whose links have no rates
         """
         program, topology = self.program, self.topology
         size_bytes = parse_size(size) if isinstance(size, str) else size
@@ -473,7 +473,7 @@ class CheckedProgram(Methods, LoweredProgram):
 
 
 class PredictedTimes(Shown, dict[int, float]):
-    """Predicted times: size in bytes -> seconds."""
+    """Predicted times: maps each size in bytes to a time in seconds."""
 
     def __init__(self, seconds: Mapping[int, float], title: str) -> None:
         super().__init__(seconds)
@@ -499,12 +499,12 @@ class MeasuredRun(Methods, Shown, Measurement):
 
     @property
     def times(self) -> dict[int, float]:
-        """Size in bytes -> the program's median time in seconds."""
+        """Maps each size in bytes to the program's median time in seconds."""
         return {size.size_bytes: size.median_s for size in self.results["program"]}
 
     @property
     def algbw(self) -> dict[int, float]:
-        """Size in bytes -> size divided by median time, in GB/s."""
+        """Maps each size in bytes to algbw, the size divided by the median time, in GB/s."""
         return {size: size / time_s / 1e9 for size, time_s in self.times.items()}
 
     def plot(self) -> Picture:
@@ -543,11 +543,12 @@ def find(
 
     Args:
         nodes: Number of nodes, up to 16,384.
-        degree: Number of outgoing links of each node, which is also its number of incoming links.
-        bidirectional: Whether every link must have its reverse.
-        bases: Which small networks to build larger networks from: `all`, or `paper` for only those in the paper.
-        search: Number of seeds for the search for Cayley digraphs; 0: no search.
-        collective: How to rank: by allreduce (steps and bandwidth time), alltoall (rate; only the best few), or both.
+        degree: Number of outgoing links of each node, and also of its incoming links.
+        bidirectional: Whether every link must have a reverse link.
+        bases: The small networks from which larger networks are built: `all`, or `paper` for only those in the paper.
+        search: Number of random seeds for the search for Cayley digraphs; 0 for no search.
+        collective: How to rank networks: `allreduce` (by steps and bandwidth time), `alltoall` (by rate; only the best
+            few are returned), or `both`.
         executor: Executor for the computation; by default it runs in this process.
 
     Raises:
@@ -573,11 +574,11 @@ class NetworkFrontier(list[Mapping[str, Any]]):
         self.document = document
 
     def topology(self, row: int = 0) -> NetworkTopology:
-        """Return the network of row number `row`."""
+        """Return the network in row number `row`, counted from 0."""
         return topology(self[row]["spec"])
 
     def plot(self, row: int = 0) -> Picture:
-        """Draw the network of row number `row`."""
+        """Return a drawing of the network in row number `row`, counted from 0."""
         return self.topology(row).plot()
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""Plan all-to-alls with given message sizes, for frameworks that plan each batch. Sizes and plans are arrays."""
+"""Plan all-to-alls with given message sizes, for frameworks that make a plan for each batch.
+
+Message sizes and plans are arrays.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +29,22 @@ from chorale.synth.topology.topology import Topology, bytes_per_second
 from chorale.tuner.reports.bound import gap_verdict
 
 Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
-"""Row s, column t: the amount that rank s sends to rank t, in bytes or any other unit."""
+"""A matrix with the amount that rank s sends to rank t in row s and column t, in bytes or any other unit."""
 _built = lru_cache(maxsize=16)(network_of)
 
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Return a plan for `traffic` that is at least as fast as a communication library, and prove a lower bound.
+    """Return a plan for `traffic` that is at least as fast as a communication library's, with a proven lower bound.
 
     Thread-safe; uses no processes or files. On GPU boxes connected by rails, a call takes 0.3 ms for 64 GPUs and 40 ms
-    for 1,024 GPUs. The first call is slower because it analyses the network: pass the same topology object (from
-    `chorale.topology`) every time, so that this is done only once.
+    for 1,024 GPUs. The first call is slower because it analyses the network. To analyse it only once, pass the
+    same topology object (from `chorale.topology`) every time.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal contains the amounts that stay. If
-            no rank sends anything, the plan takes no time and has no schedule.
+        traffic: Matrix of integers: the amount that each sender (row) sends to each receiver (column). The diagonal
+            contains the amounts that stay. If no rank sends anything, the plan takes no time and has no schedule.
 
     Raises:
         InvalidInput: The traffic is not a square matrix of whole numbers, or has the wrong number of ranks.
@@ -54,7 +57,7 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
 
 def _topology(network: Network) -> Topology:
-    """Return the network. Networks built from specs are cached, except for files, which may change."""
+    """Return the topology. Topologies built from specs are cached, except those from files, which may change."""
     is_fixed = isinstance(network, str) and not network.startswith(FILE_PREFIX)
     return _built(network) if is_fixed else network_of(network)
 
@@ -63,14 +66,14 @@ def _topology(network: Network) -> Topology:
 class AllToAllPlan:
     """A plan for an all-to-all with given amounts.
 
-    time, bound: time of the busiest link, and a proven lower bound on it for any plan, in units of amount / bandwidth
+    time, bound: time of the busiest link, and a proven lower bound on this time for any plan, in amount / bandwidth
     """
 
     plan: TrafficPlan
 
     @property
     def method(self) -> str:
-        """Return how the plan was computed.
+        """Name of the algorithm that computed the plan.
 
         `two level`, `moves`, `lp` and `prices` are Chorale's; libraries use `direct`, `sender rail` or `receiver rail`.
         """
@@ -99,10 +102,11 @@ class AllToAllPlan:
         """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
         Element i of each array describes a transfer: `amount` goes from `source` to `sender` in the same box, from the
-        sender's NIC to the receiver's, and on to `target`. If source and target are in one box, sender and receiver
-        can be both -1 (data are sent directly), both the rank that relays the data, source and target (data use their
-        NICs), or the corresponding ranks of another box (which relay; data use the NICs of all four). The transfers
-        from a source to a target are consecutive parts of the pair's amount, in order.
+        sender's NIC to the receiver's, and on to `target`. If source and target are in the same box, there are four
+        cases: sender and receiver are both -1 (data are sent directly), both are the rank that relays the data, they
+        equal source and target (data use their NICs), or they are the corresponding ranks of another box (which relay;
+        data use the NICs of all four). The transfers from a source to a target are consecutive parts of the pair's
+        amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"
@@ -110,7 +114,7 @@ class AllToAllPlan:
         return self.plan.pieces
 
     def schedule(self) -> DesignedSchedule:
-        """Return the verified schedule, for `lower` and `run`. Amounts above 2^31 - 1 are converted to larger units."""
+        """Return a verified schedule for `lower` and `run`. Amounts above 2^31 - 1 are converted to larger units."""
         return verify(traffic_schedule(in_chunks(self.plan)))
 
     def seconds(self, time: Fraction | None = None) -> float:
@@ -138,18 +142,19 @@ def plan_dispatch(
     placement: Sequence[Sequence[int]] | NDArray[np.integer[Any]] | None = None,
     token_bytes: int = 1,
 ) -> DispatchPlan:
-    """Plan the dispatch of tokens to experts, and the combine, which sums the results on the way back.
+    """Plan the dispatch of tokens to experts, and the combine, which adds up the experts' results on the way back.
 
-    A node with several experts of a token receives the token once and copies it. Thread-safe; uses no processes or
+    A rank with several experts of a token receives the token once and copies it. Thread-safe; uses no processes or
     files. `.time`, `.bound` and `.combine_time` are in units of amount / bandwidth; `verify(plan.schedule())` and
     `verify(plan.schedule(combine=True))` return the verified schedules.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        experts: One row per token with the numbers of its experts; -1 for none. If no token leaves its rank, the plan
-            takes no time and has no schedule.
-        sources: The rank that holds each token; equal blocks of tokens by default.
-        placement: The ranks of each expert (several for replicas, -1 for none); equal blocks of experts by default.
+        experts: One row per token with the numbers of its experts, padded with -1. If no token leaves its rank, the
+            plan takes no time and has no schedule.
+        sources: The rank that holds each token. By default, each rank holds an equal block of tokens.
+        placement: The ranks that hold each expert: several if it has replicas, padded with -1. By default, each rank
+            holds an equal block of experts.
         token_bytes: Size of a token in bytes.
 
     Raises:
@@ -182,8 +187,8 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 class Replanner:
     """Reuses a plan until a new one saves more time than its computation costs. Call it with each batch's traffic.
 
-    Traffic is in bytes. A new plan is computed if the bound shows that the time saved could exceed the cost, and
-    used if this is the case. Thread-safe.
+    Traffic is in bytes. If the bound shows that a new plan could save more time than it costs, a new plan is computed.
+    It is used if it really saves this much. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))

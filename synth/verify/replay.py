@@ -145,7 +145,7 @@ class ChunkIntervals:
         return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
     def window(self, first: int, most_cells: int) -> int:
-        """Return the end of the longest range of shards from `first` with at most `most_cells` cells (or one shard)."""
+        """Return the end of the longest range of shards from `first` with up to `most_cells` cells (or one shard)."""
         end = int(np.searchsorted(self.offsets, self.offsets[first] + most_cells, side="right")) - 1
         return max(first + 1, end)
 
