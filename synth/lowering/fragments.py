@@ -175,7 +175,7 @@ class Fragments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:
-    """Limits on the size of fragments, each of which one send and one receive instruction move.
+    """Limits on the size of fragments. One send and one receive instruction move each fragment.
 
     longest:   maximum number of chunks in a fragment
     exchanged: maximum number of chunks in a fragment of a step in which a rank receives into memory from which it also

@@ -369,7 +369,7 @@ def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int)
 def _part(
     rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
 ) -> list[Column | NarrowColumn]:
-    """Return the messages on one channel (`group`) of one instance as columns, with two columns of sort keys first.
+    """Return the messages on one channel (`group`) of one instance as columns, after two columns of sort keys.
 
     In each step, the chunks of a connection are divided among its channels as evenly as possible.
     """

@@ -242,7 +242,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> tuple[C
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Return a map: sending or local direction -> receiving direction whose block it shares (as indices of `keys`)."""
+    """Map sending and local directions that share a block to the receiving direction in it (as indices of `keys`)."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]

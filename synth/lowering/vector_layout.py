@@ -75,7 +75,7 @@ def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorLayout:
-    """Numbering of a program's chunks: by shard, then by instance (copy of the schedule), then within the instance.
+    """The numbering of a program's chunks, sorted by shard, then instance (copy of the schedule), then place in it.
 
     transfers: the schedule's transfers; if all shards were merged into one, only the first shard's transfers
     shards:    total number of shards; in an alltoall, every rank has different shards

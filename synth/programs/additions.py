@@ -152,7 +152,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
 
 
 def additions_document(program: object) -> dict[str, Any] | None:
-    """Return the order in which a checked program adds, as JSON values, or None if the order is not known."""
+    """Return the order of additions of a checked program as JSON values, or None if the order is not known."""
     order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
     return None if order is None else order.to_json()
 

@@ -223,7 +223,7 @@ class ExecutionRuns:
 
     @cached_property
     def longest_message(self) -> int:
-        """Largest number of chunks that any step sends."""
+        """Maximum number of chunks that a step sends."""
         return int(self._flat.longest.max(initial=1))
 
     def with_races(self, message_chunks: int) -> list[ProgramViolation]:

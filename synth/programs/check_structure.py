@@ -66,7 +66,8 @@ MSCCL_BUFFERS: Mapping[Protocol, MessageBuffer] = {
     "LL": MessageBuffer(512 * 2**10, 32 * 2**10),
     "LL128": MessageBuffer(4_915_200, 576_000),
 }
-"""Buffers of both MSCCL runtimes, unless NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE or NCCL_LL128_BUFFSIZE are set."""
+"""Default buffers of both MSCCL runtimes. NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE and NCCL_LL128_BUFFSIZE change their
+sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +322,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return the chunk counts of the messages on each connection, in order: (as sent, as received). O(instructions)."""
+    """Return (as sent, as received): the chunk counts of the messages on each connection, in order. O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):

@@ -86,7 +86,7 @@ def _plan(tree: registry.SpecTree, load: LoadFile) -> registry.TopologyPlan:
 
 
 def _apply(function: registry.Function, call: registry.FunctionCall, load: LoadFile) -> Topology:
-    """Apply `function` to networks, some of which come from files. The result records where their link rates come from.
+    """Apply `function` to networks, some of which come from files. The result keeps the provenance of their link rates.
 
     The function is applied twice: at physical rates, and at the rates that the machine's library expects.
     """

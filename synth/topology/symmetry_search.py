@@ -6,10 +6,10 @@ Two networks are searched in parallel (for symmetries, two copies of the same ne
 is tried; in the second, all nodes of the corresponding cell. Cells and their order do not depend on node numbers.
 
 Symmetries that map rank 0 to each of its neighbours generate a group that maps it to every rank. To find all
-symmetries, the search starts with those that fix all individualized nodes but the last, then all but the last two, and
-so on (Sims, "Computational methods in the study of permutation groups", 1970). Sources: McKay, "Practical graph
-isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite automaton" (1971): the largest
-part of a split cell need not be used to split other cells.
+symmetries, the search first finds those that fix all individualized nodes but the last, then those that fix all but the
+last two, and so on (Sims, "Computational methods in the study of permutation groups", 1970). Sources: McKay, "Practical
+graph isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite automaton" (1971): the
+largest part of a split cell need not be used to split other cells.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class Provenance:
 
     guessed:  pairs of node ids whose links have a guessed rate
     expected: the links at the rates that the machine's library expects (lower than physical rates); None if unknown
-    network:  id of the topology to which `expected` belongs; networks derived from it have no expected rates
+    network:  id of the topology to which `expected` belongs; a network with another id has no expected rates
     """
 
     assumptions: tuple[Assumption, ...]
@@ -385,7 +385,7 @@ def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> boo
 
 
 def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -> bool:
-    """Return whether renaming each node v of `source` to `new_node[v]` gives `target`'s links and preserves node kinds.
+    """Return whether renaming each node v of `source` to `new_node[v]` gives the links and node kinds of `target`.
 
     Switches must keep their abilities. The check is exact. O(L log L).
     """

@@ -292,7 +292,7 @@ class SegmentId(NamedTuple):
 class PlanWiring:
     """Divides the blocks of `program` into segments at `cuts`, and the program's messages into lanes.
 
-    incoming, outgoing: lanes on which a segment receives and sends, as the keys of a dict
+    incoming, outgoing: for each segment, a dict whose keys are the lanes on which it receives or sends
     written: lanes on which the sender, or its port, writes to the receiver
     read:    lanes on which the receiver reads from the sender
     """

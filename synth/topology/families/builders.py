@@ -13,7 +13,7 @@ from chorale.synth.topology.topology import MAX_NODES, Links, Rates, SwitchAbili
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
-"""(sources, targets): entry i of each array is one end of link i."""
+"""(sources, targets): link i leads from the i-th source to the i-th target."""
 NodeGrid = NDArray[np.int64]
 """Node indices arranged in a grid, for example int64[boxes, GPUs per box]."""
 MAX_DIMENSIONS = MAX_NODES.bit_length() - 1

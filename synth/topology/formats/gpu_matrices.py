@@ -38,7 +38,7 @@ shows the total NVLinks of a GPU."""
 
 _ASK_MODEL = "name the GPUs with --model, such as --model H100 or --model MI300X"
 _HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
-"""Pattern for the start of a matrix header. In a log, the rows have the same label in front as the header."""
+"""Pattern for the start of a matrix header. In a log, rows start with the same label as the header."""
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
@@ -102,7 +102,7 @@ def _several(found: str) -> InvalidInput:
 
 
 def _nvidia_matrices(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Yield (device names, lines below) for every matrix header in `text`."""
+    """Yield (device names, lines below the header) for every matrix header in `text`."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
         words = re.sub(r"((?:GPU|NIC)\d+)CPU", r"\1 CPU", line).replace("|", " ").lstrip("> \t#").split()

@@ -148,7 +148,7 @@ def _object(value: object, where: str) -> dict[str, Any]:
 
 
 def _objects(value: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (name of the element for errors, object) for each element of a JSON array of objects."""
+    """Yield (name for error messages, object) for each element of a JSON array of objects."""
     if not isinstance(value, list):
         raise InvalidInput(f"{where} must be a JSON array", _kind_of(value), _WAY_OUT)
     for index, item in enumerate(value):

@@ -156,7 +156,7 @@ class _Reader:
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:
-        """Return the machine after checking it. All elements of the file must have been read before."""
+        """Check and return the machine, after all elements of the file have been read."""
         if not self.gpus:
             raise InvalidInput("the topology dump has no GPU with a rank", "", "dump on a machine with GPUs")
         ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]

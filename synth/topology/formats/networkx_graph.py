@@ -1,4 +1,4 @@
-"""Converts topologies from and to NetworkX graphs and GraphML, with the same attribute names as the JSON format.
+"""Converts topologies to and from NetworkX graphs and GraphML, with the same attribute names as the JSON format.
 
 Untrusted XML is parsed without expanding or fetching any entities.
 """
@@ -124,7 +124,7 @@ _WAY_OUT = "correct the file"
 
 
 def from_graphml_root(root: Element, spec: str) -> Topology:
-    """Return the checked topology below the root element of a GraphML file, with the attributes of `from_networkx`.
+    """Return the checked topology in a GraphML file with this root element. Attributes are as in `from_networkx`.
 
     Default values of GraphML keys apply. Raises InvalidInput for other XML and for invalid networks.
     """
