@@ -316,7 +316,7 @@ def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
 
 
 def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield violations unless, in each direction of each channel, one block signals as often as one block waits."""
+    """Yield violations unless, in each direction of a channel, one block signals and one block waits, equally often."""
     signalled: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     heard: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     users: dict[tuple[ChannelEnd, bool], int] = {}
