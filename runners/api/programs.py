@@ -85,10 +85,7 @@ class ConnectionPaths:
         self._hops_from: dict[int, list[int]] = {}  # links from a source to every node, -1 without a path
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
-        """Return the ids of the links on `connection`'s path, in order, or None if there is no path.
-
-        O(links) for the first connection from a source.
-        """
+        """Return the ids of the links on `connection`'s path, or None without one. O(links) once for each source."""
         if connection.src not in self._hops_from:
             hops = [-1] * len(self._sources)
             hops[connection.src] = 0

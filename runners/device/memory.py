@@ -52,10 +52,7 @@ _ELEMENTS = {
 _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"}
 _POLL_S = 0.0002
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Function that sends this rank's strings to the group and returns all ranks' strings, in rank order.
-
-All ranks call it together.
-"""
+"""Function that all ranks call together: it sends this rank's strings and returns all ranks' strings, in rank order."""
 
 
 @dataclass(frozen=True, slots=True)

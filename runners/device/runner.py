@@ -22,8 +22,8 @@ from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
 START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
-"""Seconds that ranks may take to start (they load torch and CUDA), in addition to a request's time limit: in total, and
-per rank on top."""
+"""Seconds that ranks may take to start (they load torch and CUDA), in addition to a request's time limit: a constant,
+and a part for each rank."""
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 

@@ -207,8 +207,8 @@ class Engine:
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:
-        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if `words` are not a
-        valid program.
+        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if it is not a valid
+        program.
         """
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
         number = int(self._library.chorale_program_load(self._engine, buffer, len(words)))

@@ -38,9 +38,8 @@ from chorale.synth.programs.program import QUEUE_DEPTH, AnyProgram, Buffer, Prog
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Describes how a collective's vector is laid out on the ranks.
-
-    chunks: number of chunks in the whole vector; in_place: whether input and output share memory
+    """Describes how a collective's vector is laid out on the ranks. chunks: number of chunks in the whole vector;
+    in_place: whether input and output share memory
     """
 
     collective: Collective
@@ -162,8 +161,7 @@ class RankPart:
 
 LibraryCall = Callable[[int, Collective, RankMemory, float, float], None]
 """Function that runs a library's collective. Arguments: number of the part, collective, data, start time, and time
-limit in seconds after the start. Raises TimeoutError after the limit, unless the library's call never returns.
-"""
+limit in seconds after the start. Raises TimeoutError after the limit, unless the library's call never returns."""
 
 
 class RankParts:

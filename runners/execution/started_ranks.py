@@ -30,8 +30,7 @@ TOKEN = "CHORALE_TOKEN"  # noqa: S105 - a variable's name
 
 Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
 """Function that starts all ranks. Arguments: the runner's address, environment variables. Returns the processes that it
-started: one per rank, or a single launcher.
-"""
+started: one per rank, or a single launcher."""
 
 
 class StartedRanks(SocketRanks):

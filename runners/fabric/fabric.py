@@ -65,8 +65,7 @@ _FORMAT = "chorale-fabric/7"
 
 
 class NamespaceHolder:
-    """Keeps a fabric's namespaces alive with a holder process, which ends at `close` or with this process, unless it is
-    detached.
+    """Keeps a fabric's namespaces alive with a holder process. Unless detached, it ends with this process or `close`.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
@@ -323,10 +322,7 @@ class EmulatedFabric:
 
     @staticmethod
     def from_line(line: str, pid: int) -> EmulatedFabric | None:
-        """Return the fabric that `line` (from `to_line`) describes, or None if another version of Chorale wrote `line`.
-
-        pid: the process that keeps the fabric's namespaces
-        """
+        """Return the fabric in `line` (from `to_line`), held by process `pid`; None if another version wrote `line`."""
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None

@@ -105,8 +105,7 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
 
 @cache
 def native_code() -> tuple[Path, Path]:
-    """Return the paths of the engine and of the program that emulates the network; build them first if necessary.
-    This may take up to a minute.
+    """Return the paths of the engine and the network emulator; build them first if necessary (up to a minute).
 
     Raises Unavailable without a compiler.
     """
@@ -114,8 +113,7 @@ def native_code() -> tuple[Path, Path]:
 
 
 class LocalRanks(SocketRanks):
-    """Starts and controls a process per rank of `topology`, and their launcher. `close` or the end of this process ends
-    all of them.
+    """Starts and controls a process per rank of `topology`, and their launcher. All end with `close` or this process.
 
     There is also a process that emulates the network, unless ranks in `placement` reach one another without it.
     uses_gloo: whether `load` may request Gloo's collectives

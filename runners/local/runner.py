@@ -52,8 +52,7 @@ RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa
 FIRST_RATE_MBPS = 10
 KEPT_S, KEPT_BUSY_S = 30 * 86_400.0, 600.0
 """Seconds for which a measured rate stays valid. The second value applies if other processes wanted more than
-`BUSY_SHARE` of the CPU cores.
-"""
+`BUSY_SHARE` of the CPU cores."""
 BUSY_SHARE = 0.5
 
 _BUSY_S = 0.1

@@ -19,7 +19,7 @@ _RESOLUTION_S = 1e-9  # readings are rounded to this
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """The times of one query: the local clock at sending and at the reply, and the remote clock in between."""
+    """The times of one clock query: local time of the request and of the reply, and the remote time in the reply."""
 
     sent_s: float
     remote_s: float
@@ -41,7 +41,7 @@ class ClockOffset:
     max_drift: float
 
     def error_at(self, own_s: float) -> float:
-        """Return the maximum error in seconds of a conversion when the local clock shows `own_s`."""
+        """Return the maximum error in seconds of the offset when the local clock shows `own_s`."""
         return self.error_s + self.max_drift * abs(own_s - self.at_s)
 
 
@@ -50,7 +50,7 @@ SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
 
 
 def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
-    """Return the offset halfway between its tightest bounds. O(samples).
+    """Return the midpoint of the tightest bounds on the clocks' offset. O(samples).
 
     No message arrives before it was sent. So every sample shows remote - returned <= offset <= remote - sent,
     widened by the possible drift of the clocks between the sample and the time of the result. The tightest bounds come
@@ -76,8 +76,8 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
 
 
 def clock_identity() -> str:
-    """Return an identity of this process's monotonic clock: processes with the same identity read the same clock. It
-    consists of the kernel's boot id and the time namespace.
+    """Return an id of this process's monotonic clock. Processes with the same id read the same clock. The id consists
+    of the kernel's boot id and the time namespace.
     """
     boot = Path("/proc/sys/kernel/random/boot_id")
     space = Path("/proc/self/ns/time")

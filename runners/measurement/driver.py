@@ -28,7 +28,7 @@ MOST_EFFICIENCY = 1.01
 
 @dataclass(frozen=True, slots=True)
 class MedianInterval:
-    """A sample median, and bounds that enclose the true median with probability `confidence` or more."""
+    """A sample median, and bounds that enclose the true median with a probability of at least `confidence`."""
 
     median: float
     low: float
@@ -54,27 +54,27 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 
 @lru_cache(maxsize=256)
 def samples_below(count: int, confidence: float) -> int:
-    """Return how many of `count` sorted samples may lie outside the interval of their median at each end.
+    """Return how many of `count` sorted samples lie outside the confidence interval of their median, at each end.
 
     The result is the largest k such that a fair coin shows at most k heads in `count` throws with a probability below
     (1 - `confidence`) / 2, or 0 if there is no such k (Conover, Practical Nonparametric Statistics, 1999, 3.2).
-    Computed with integers.
+    It is computed exactly, with integers.
     """
     limit = Fraction((1 - confidence) / 2) * 2**count
-    throws, heads = 1, 0  # ways to have at most `heads` heads
+    throws, heads = 1, 0  # throws: number of sequences of `count` throws with at most `heads` heads
     while throws < limit:
         heads += 1
         throws += math.comb(count, heads)
-    return max(heads - 1, 0)  # the complete range has exactly this confidence
+    return max(heads - 1, 0)  # 0: the interval from the smallest to the largest sample reaches `confidence` exactly
 
 
 def ratio_interval(
     times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE
 ) -> MedianInterval:
-    """Return the confidence interval of the median ratio time / reference time.
+    """Return the median of the ratios time / reference time, with its confidence interval.
 
-    The n-th time and the n-th reference time were measured in direct succession, so a load on the machine slows both
-    and hardly changes their ratio. Raises CheckFailed if a reference time is 0.
+    The n-th time and the n-th reference time were measured in direct succession. A load on the machine therefore slows
+    both and hardly changes their ratio. Raises CheckFailed if a reference time is 0.
     """
     if min(reference_s) <= 0:
         rule = "the reference took {}, so nothing can be compared with it"
@@ -87,8 +87,8 @@ def ratio_interval(
 class LinkLimit:
     """A lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
-    Derived from a proven bound for the links, including switches that add and multicast if the network has them;
-    it does not include latencies and headers.
+    It comes from a proven bound for the links, which takes switches that add and multicast into account if the network
+    has them. It does not include latencies and headers.
     """
 
     seconds_per_byte: float
@@ -117,7 +117,7 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return the network model with `link_mbps` (10^6 bit/s) for the `full_bandwidth`; None if that is no number."""
+    """Return the network model in which the `full_bandwidth` is `link_mbps` (10^6 bit/s); None if that is no number."""
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
     rate_gbps = Fraction(str(link_mbps)) / 1000

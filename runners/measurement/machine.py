@@ -32,15 +32,15 @@ _log = logging.getLogger("chorale.probe")
 OTHERS_PATIENCE_S = 30.0
 """Seconds to wait for other users' measurements."""
 _IN_VAIN_S = 600.0
-"""Seconds after an unsuccessful wait during which measurements do not wait for other users."""
+"""Seconds after an unsuccessful wait for other users in which no measurement waits for them again."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
 _POLL_S = 0.05
 
 
 def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
-    """Return the lock `path`, held until its `release`; it is also released when this process dies for any reason.
+    """Lock the file `path` and return the lock. It is held until its `release` is called or this process ends.
 
-    Raises `refusal` if another process still holds it after `patience_s`. A new file is private to this user.
+    Raises `refusal` if another process still holds the lock after `patience_s`. A new file is private to this user.
     """
     # A lock file alone, without flock, would outlive a process that was killed.
     lock = FileLock(path, mode=PRIVATE_FILE, thread_local=False, poll_interval=_POLL_S, fallback_to_soft=False)
@@ -72,7 +72,7 @@ def machine_facts() -> dict[str, str | int | float | None]:
 
 
 def environment_id(facts: Facts) -> str:
-    """Return an id that is the same for the same `facts`. Floats are compared as text."""
+    """Return an id that is the same for equal `facts`. Floats are compared as text."""
     return content_id({key: str(value) if isinstance(value, float) else value for key, value in facts.items()})
 
 
@@ -94,7 +94,7 @@ def machine_lock() -> Path:
 
 
 def everybodys_lock() -> Path:
-    """Return the path that measurements of all users lock: a system folder, which users cannot remove or replace."""
+    """Return the path that every user's measurements lock: a system folder, which users cannot remove or replace."""
     return _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path("/")
 
 
@@ -108,7 +108,7 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
-    in_vain = path.with_suffix(".in-vain")  # modified when a wait times out
+    in_vain = path.with_suffix(".in-vain")  # its modification time says when a wait last timed out
     # Only one process at a time waits for `path`. A process that has just released `path` must wait here;
     # otherwise it would lock `path` again before the process that waits for it.
     deadline_s = time.monotonic() + patience_s
@@ -144,7 +144,7 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
 
 
 def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the cached results in `path`; empty if they cannot be read or others may have written them."""
+    """Return the cached results in `path`; empty if they cannot be read or may have been written by other users."""
     try:
         found = json.loads(path.read_text()) if why_foreign(path) is None else {}
     except (OSError, ValueError):

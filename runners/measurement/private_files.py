@@ -79,7 +79,7 @@ def _first_private(folders: Iterable[Path]) -> Path:
 
 
 def why_foreign(path: Path) -> str | None:
-    """Return why somebody else may have written `path`, or may replace it; None if only this user or root can do so.
+    """Return a reason why somebody else may have written `path`, or may replace it; None if only this user or root can.
 
     The rules are the same as ssh's: every folder and link on the way to `path` belongs to this user or root, and nobody
     else may write to them; folders above `path` may have the sticky bit instead, as /tmp has. For root, folders above
@@ -114,8 +114,9 @@ def why_foreign(path: Path) -> str | None:
 def _others_write(place: Path, status: os.stat_result) -> bool:
     """Return whether users other than root and this one may write to a file or folder.
 
-    Group write permission is harmless if this user is the group's only member (systems with such private groups grant
-    it by default) and there is no access control list, because with a list these bits are its mask.
+    Group write permission is harmless if this user is the group's only member, and many systems with such private
+    groups grant it by default. But with an access control list, the group's bits are the list's mask, so they count as
+    harmful.
     """
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)

@@ -1,4 +1,4 @@
-"""Records a profile of a PyTorch model: its layers' times. Only this module imports PyTorch for this purpose."""
+"""Records a profile of a PyTorch model: the times of its layers."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 WARM_UP, REPEATS = 3, 10
 Times: TypeAlias = dict[tuple[str, str], float]
-"""(path of a leaf, "forward" or "backward") -> seconds, in the order in which the leaves first began."""
+"""(path of a leaf module, "forward" or "backward") -> seconds, in the order in which they first began."""
 
 
 def require_torch() -> Any:
@@ -50,8 +50,8 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
     clock: returns the current time in seconds
 
     A leaf's time lasts until the next leaf begins, so it includes functions between the two leaves. The device is
-    synchronized whenever a leaf begins. A leaf that is called several times is one layer with the total time of its
-    calls. Parameters shared by several leaves count once.
+    synchronized whenever a leaf begins. A leaf that is called several times counts as one layer with the total time of
+    its calls. Parameters that several leaves share count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
@@ -67,7 +67,7 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
         for leaf in in_place:
             leaf.inplace = True
     seen: set[int] = set()
-    sizes = {}  # number of each leaf's parameters that no earlier leaf has
+    sizes = {}  # leaf -> number of its parameters that no earlier leaf has
     for path, leaf in leaves:
         new = [p for p in leaf.parameters() if p.requires_grad and id(p) not in seen]
         seen.update(map(id, new))
@@ -109,7 +109,7 @@ class _Recorder:
         return self._times
 
     def hooks(self, path: str, leaf: Any) -> list[Any]:
-        """Register hooks that notice when `leaf` begins in the forward or backward pass; return the hooks' handles."""
+        """Register hooks that record when `leaf` begins in the forward and the backward pass; return their handles."""
 
         def watch_output(_leaf: Any, _inputs: Any, output: Any) -> None:
             first = output[0] if isinstance(output, tuple) else output

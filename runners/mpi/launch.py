@@ -38,7 +38,7 @@ _SUPERVISE = (
     """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
 )
 """When a rank dies, the launcher kills all others and may then blame any of them. So a shell supervises each rank: it
-prints which rank died and with which code, and only then ends, so that the launcher notices."""
+first prints which rank died and with which code, and then ends, which the launcher notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class OpenMpiLauncher(MpichLauncher):
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI does not see that nodes share cores
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI does not see that a fabric's nodes share cores
     }
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def find_mpiexec() -> str:
 
 @cache
 def mpi_launcher(mpiexec: str) -> MpichLauncher:
-    """Return the options for the launcher `mpiexec`: Open MPI's if its output says so, else MPICH's."""
+    """Return an object that builds options for `mpiexec`: for Open MPI if its version text says so, else for MPICH."""
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -143,9 +143,9 @@ class RankHosts:
 def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
     """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` accepts.
 
-    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, fewer hosts (or, without
-    `hosts`, all nodes of the job) get consecutive blocks of ranks. Raises InvalidInput if the blocks would differ in
-    size, or if the file of hosts cannot be read.
+    If there are as many hosts as ranks, each gets one rank, in this order. If there are fewer hosts in a Slurm job (all
+    nodes of the job if `hosts` is None), each gets a block of consecutive ranks. Raises InvalidInput if the blocks
+    would differ in size, or if the file of hosts cannot be read.
     """
     if hosts is None and not slurm.in_slurm_job():
         return RankHosts(None)
@@ -164,7 +164,7 @@ def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
 
 
 def require_known_hosts(hosts: str | None) -> None:
-    """Raise Unavailable, naming the first of `hosts` (in the form of `MpiRunner`) whose name has no address."""
+    """Raise Unavailable if a host in `hosts` (in the form of `MpiRunner`) has no address; name the first such host."""
     for host in dict.fromkeys(name for name, _ in _listed(hosts or "")):
         try:
             socket.getaddrinfo(host, None)
@@ -196,7 +196,7 @@ class MpiLaunch:
 
     environment: additional environment variables
     script:      content of the file that the command names as `SCRIPT`; empty if there is none
-    facts:       description for a measurement's environment
+    facts:       facts about the network, for a measurement's environment
     is_here:     whether the ranks are processes on this machine
     hosts:       each rank's host if it is known before the start, else empty
     in_steps:    whether the launcher starts Slurm job steps, which must be ended separately
@@ -219,8 +219,8 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
             the scheduler job to which this process belongs
 
-    Raises InvalidInput for an unknown `where`, an ambiguous fabric, an unreadable host file, or if a launcher has
-    started several copies of this process, and Unavailable without MPI or the requested network.
+    Raises InvalidInput if `where` is unknown, if several fabrics match, if the host file cannot be read, or if a
+    launcher has started several copies of this process. Raises Unavailable without MPI or the requested network.
     """
     processes.require_network_kind(where)
     slurm.require_one_process()
@@ -279,7 +279,7 @@ def start_launch(
 
 
 def rank_command(*argv: str) -> tuple[str, ...]:
-    """Return a command that runs `argv` as a rank in a shell, which reports how the rank ended."""
+    """Return a command for a shell that runs the rank's command `argv` and reports how the rank ended."""
     return ("/bin/sh", "-c", _SUPERVISE, "sh", *argv)
 
 

@@ -29,12 +29,11 @@ def native_libraries() -> NativeLibraries:
 
 
 MOST_BYTES = 2**30
-"""Largest MPI message (MPI's counts have 32 bits). The engine's longer messages are split."""
+"""Size in bytes of the largest MPI message: MPI's counts have 32 bits. Longer messages of the engine are split."""
 
 OPEN_MPI_MOST_BYTES = 2**15
-"""Limit for Open MPI. Longer messages, above its eager limit, share a connection and all arrive late. Shorter messages
-arrive one after another, so that a rank can forward one while the next is on its way.
-"""
+"""Size in bytes of the largest message over Open MPI. Messages above its eager limit share a connection, so all of them
+arrive late. Shorter messages arrive one after another, so a rank can forward one while the next is on its way."""
 
 
 class _Mpi(ctypes.Structure):
@@ -53,9 +52,9 @@ class _Mpi(ctypes.Structure):
 
 
 class MpiMessages:
-    """Sends the engine's messages over `communicator`, which nothing else may use; channels become MPI tags.
+    """Sends the engine's messages over `communicator`, which nothing else may use. A message's MPI tag is its channel.
 
-    most_bytes: size of the largest MPI message; None for the best value for this MPI
+    most_bytes: size of the largest MPI message in bytes; None for the best value for this MPI
     address:    address of the C struct chorale_messages, valid until `close`; close the engine first
     """
 

@@ -43,7 +43,7 @@ def _bytes(vector: Vector) -> list[Any]:
 
 
 class MpiRank(SocketRank[RankParts]):
-    """Executes the mpi runner's commands in the process of one rank; `load` brings its part of every program."""
+    """Executes the mpi runner's commands in the process of one rank. `load` contains its part of every program."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None
@@ -73,8 +73,8 @@ class MpiRank(SocketRank[RankParts]):
 
 
 def main() -> None:
-    """Run the rank that the arguments describe: number of ranks, transport, network device (empty for any), the native
-    libraries' paths on the runner's machine, and the runner's address.
+    """Run one rank. Command-line arguments: number of ranks, transport, network device (empty for any), paths of the
+    two native libraries on the runner's machine, and the runner's address.
     """
     world, ranks = MPI.COMM_WORLD, int(sys.argv[1])
     version = " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())

@@ -21,15 +21,15 @@ from chorale.runners.process_launch.slurm import host_names, in_slurm_job, place
 _SETTLE_S = 0.5  # time until all deaths are reported, to distinguish a killed rank from ranks that lost a neighbour
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
 _DIED = re.compile(rb"^chorale: rank (-?\d+) ended with code (\d+)$", re.MULTILINE)
-_WORK_BYTES = 40  # memory per element for creating and checking data
+_WORK_BYTES = 40  # bytes per element that are needed to create and check data
 START_LIMIT_S = 30.0
-"""Time that the ranks may need to start, in addition to a request's time limit."""
+"""Seconds that the ranks may take to start, in addition to a request's time limit."""
 
 
 class MpiRanks(StartedRanks):
     """Starts and controls the ranks of one MPI job, which serves one request after another.
 
-    transport: (`mpi` or `tcp`, network device for `tcp`)
+    transport: (`mpi` or `tcp`, network device for `tcp` or None)
     """
 
     def __init__(

@@ -18,10 +18,10 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 
 JOB = "$CHORALE_JOB"
-"""Placeholder for the job's folder in variables' values; the launch script sets it."""
+"""Placeholder for the job's folder in the values of environment variables. The launch script sets this variable."""
 
 PART = "$CHORALE_PART"
-"""Placeholder for the number of the test program in a launch, in variables' values."""
+"""Placeholder in the values of environment variables for the test program's number within a launch."""
 ALIGNMENT_BYTES = 16
 """In sharded collectives, the test programs round each rank's shard down to a multiple of this number."""
 
@@ -33,9 +33,9 @@ class Runtime:
     target:    name of the program format, see `chorale.synth.targets.registry`
     enabling:  environment variables that make it execute a job's program
     disabling: environment variables that restrict it to its own algorithms, used instead of `enabling`
-    subsystems: value of NCCL_DEBUG_SUBSYS with which the log shows whether a program was loaded and run
-    loaded, scheduled: regular expressions for the lines logged when a rank has loaded programs, and when a program has
-                       executed a call (None if calls are not logged)
+    subsystems: value of NCCL_DEBUG_SUBSYS that makes the log show whether a program was loaded and run
+    loaded, scheduled: regular expressions for the lines that are logged when a rank has loaded programs, and when a
+                       program has executed a call (None if calls are not logged)
     """
 
     name: str
@@ -48,7 +48,7 @@ class Runtime:
     scheduled: str | None
     library: str  # the file that test programs link to
     threadblocks: int | None = None  # per rank, if the runtime supports fewer than its target
-    needs_channels: bool = False  # whether a variable must give it as many channels as the program
+    needs_channels: bool = False  # whether a variable must tell it the program's number of channels
 
 
 MSCCL = Runtime(
@@ -121,7 +121,7 @@ def require_runtime(name: str) -> Runtime:
 
 
 def runtime_for(name: str | None, program: Program) -> Runtime:
-    """Return the runtime called `name`, by default the first that executes `program`'s target.
+    """Return the runtime called `name`; if `name` is None, the first one that executes programs of `program`'s target.
 
     Raises InvalidInput for an unknown name, for a program with another target, and for a program with more thread
     blocks per rank than the runtime supports.
@@ -155,7 +155,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Says where and how a job runs a program; by default, on one node with a GPU for each rank.
+    """Says where and how a job runs a program. By default, it runs on one node with a GPU for each rank.
 
     sizes_bytes:    sizes of the whole vector, as the test programs count them
     dtype:          element type, see `DTYPES`
@@ -204,8 +204,8 @@ class JobOptions:
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
     """Return the smallest size >= `size_bytes` at which all `programs` (for the same collective) can run.
 
-    Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. In sharded
-    collectives, each rank's shard must also be divisible into as many chunks as the vector, because RCCL requires this.
+    Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. RCCL additionally
+    requires for sharded collectives that each rank's shard can be divided into as many chunks as the program's vector.
     """
     granule = element_bytes
     for program in programs:
@@ -231,9 +231,9 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
 
 
 def size_progressions(sizes_bytes: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Split `sizes_bytes` greedily into a few series, one for each test command; return (series, factor) pairs.
+    """Split `sizes_bytes` greedily into a few geometric series, one for each test command.
 
-    Each size of a series is its factor times the previous one. Series are sorted by their smallest sizes.
+    Returns (series, factor) pairs, sorted by the smallest size. Each size in a series is factor times the previous one.
     """
     remaining = sorted(set(sizes_bytes))
     found = []
@@ -259,12 +259,13 @@ TEST_PROGRAMS: Mapping[CollectiveName, str] = {
 }
 
 ITERATIONS, WARM_UP, PROOF_ITERATIONS = 50, 20, 2
-"""Number of timed and untimed calls of a test program for each size and placement, and of timed calls in a proof."""
+"""For each size and placement: number of timed calls of a test program, of untimed calls, and of timed calls in a proof
+(a run with a log, which shows that the program ran)."""
 
 
 def perf_command(program: Program, options: JobOptions, sizes_bytes: Sequence[int], factor: int) -> list[str]:
-    """Return one rank's test command without `-n` and `-w`. It uses one GPU, checks results once and prints the mean
-    time over ranks.
+    """Return one rank's test command, without the options `-n` and `-w`. The command uses one GPU, checks results once
+    and prints the mean time over all ranks.
     """
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]
@@ -279,19 +280,18 @@ def perf_command(program: Program, options: JobOptions, sizes_bytes: Sequence[in
 
 
 Mode = Literal["program", "proof", "library"]
-"""What is timed. `proof`: the program with a log, which shows whether the program ran but slows it down; `library`: the
-library without programs.
-"""
+"""What a launch times. `program`: the program. `proof`: the program with a log, which shows whether it ran but slows it
+down. `library`: the library's own algorithms."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-"""Shell text that appends the variable's previous folders, if any, to a library's folder."""
+"""Shell text that, after a library's folder, appends the previous value of LD_LIBRARY_PATH, if there is one."""
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
     """Return the environment variables of a launch in `mode`; values may contain `JOB`, `PART`, `LIBRARY_PATH_SUFFIX`.
 
-    Channels are set for programs only; the library keeps its defaults.
+    The number of channels is only set for programs. The library's own algorithms keep its default.
     """
     variables = dict(runtime.disabling)
     if mode != "library":

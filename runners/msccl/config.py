@@ -62,7 +62,7 @@ class MscclConfig(GpuRanksConfig):
         return LoweringOptions(runtime.target, in_place=self.in_place, sm_count=min(blocks, default=None))
 
     def conditions(self) -> dict[str, Any]:
-        """Return the options that affect times, without `buffer_bytes` if the runtime chooses it."""
+        """Return the options that affect times. If the runtime chooses the buffer size, `buffer_bytes` is left out."""
         without = {*self.not_compared, *(["buffer_bytes"] if self.buffer_bytes is None else [])}
         return {**self.model_dump(exclude=without), "runtime": self.runtime or MSCCL.name}
 

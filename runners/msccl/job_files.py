@@ -44,8 +44,8 @@ fi"""
 
 
 def batch_script(ranks: int, options: JobOptions) -> str:
-    """Return the script for sbatch. It runs the program once with a log as proof that the runtime executes it, then
-    times the library and the program alternately.
+    """Return the script for sbatch. The script first runs the program with a log, to prove that the runtime executes
+    it, and then times the library and the program alternately.
     """
     per_node = gpus_per_node(ranks, options.hosts, options.gpus_per_node)
     nodes = [f"--nodelist={','.join(options.hosts)}"] if options.hosts else []
@@ -179,7 +179,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     for mode in MODES:
         lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
         unwanted = [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
-        lines += [f"unset {' '.join(unwanted)}"] if unwanted else []  # the user's environment may contain them
+        lines += [f"unset {' '.join(unwanted)}"] if unwanted else []  # the user may have set these variables
         variables = mode_environment(program, runtime, options, mode)
         lines += [f"export {name}={_quoted(value)}" for name, value in variables.items()]
         files[f"environment/{mode}.sh"] = "\n".join(lines) + "\n"
@@ -215,7 +215,7 @@ def _launch_script(program: Program, options: JobOptions) -> str:
     ]
     commands = [perf_command(program, options, *each) for each in size_progressions(options.sizes_bytes)]
     if options.launcher == "srun":
-        # Otherwise srun would use this file of hosts instead of its options.
+        # With SLURM_HOSTFILE, srun would take the hosts from that file and ignore its options.
         lines += ["CHORALE_STEP=${CHORALE_STEP:-chorale}", "unset SLURM_HOSTFILE"]
         lines.append(_CHOICE.format(test=shlex.quote(commands[0][0])))
     else:  # let mpirun start its daemons within a Slurm job

@@ -15,7 +15,7 @@ _WORD = re.compile(r"(?!nan$|inf$)[a-z][a-z0-9_]*")
 _NUMBER = re.compile(r"(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf)\**")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 SAME_TIME_TOLERANCE = 0.03
-"""Medians whose relative difference is at most this at every size may come from the same algorithm."""
+"""If medians differ by at most this fraction at every size, they may come from the same algorithm."""
 _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
 
@@ -23,7 +23,7 @@ _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 class TableCell:
     """The part of a table row with the results for one placement: out of place or in place.
 
-    time_us:    None if it was not measured
+    time_us:    time in microseconds; None if it was not measured
     wrong:      number of wrong elements; None if unknown
     bandwidths: algbw and busbw as printed, in GB/s; None if they are not numbers
     """
@@ -35,7 +35,7 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a test program's table. size_bytes: as printed; root: -1 or None if the collective has no root"""
+    """A row of a test program's table. size_bytes: size in the row; root: -1 or None if the collective has no root"""
 
     size_bytes: int
     redop: str
@@ -47,8 +47,9 @@ class TableRow:
 def parse_row(line: str) -> TableRow | None:
     """Parse a table row; return None if `line` is not one.
 
-    A row has size, count, type, operation and root, then 8 numbers (16 with -I), and with -S date and time.
-    Until 2.11, rows have an error instead of a count of wrong elements, and omit operation and root if meaningless.
+    A row has size, count, type, operation and root, then 8 numbers (16 with -I), and with -S date and time. Until
+    version 2.11, rows have an error instead of the number of wrong elements, and omit an operation or a root without
+    meaning.
     """
     words = line.split()
     rest = words[3:]
@@ -102,7 +103,7 @@ _LOG = re.compile(
     r"NCCL (INFO|WARN|TRACE|ERROR|VERSION)\b[^\n]*(\n|\Z)",
     re.MULTILINE,
 )
-"""A line of the library's log, which may begin in the middle of a row that another process is printing."""
+"""A line of the library's log. It may begin in the middle of a table row that another process is printing."""
 
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s")
 _DEVICE = re.compile(r"#\s+Rank\s+\d+\s.*\[[0-9a-fA-Fx:.]+\] (.+)")
@@ -143,7 +144,7 @@ def parse_output(text: str) -> LaunchOutput:
 
 
 def _rows(text: str) -> Iterator[TableRow]:
-    """Yield only rows that end with a line break, because the last number of other rows may be cut off."""
+    """Yield the table rows that end with a line break. In other rows, the last number may be cut off."""
     begun = ""
     for line in text.split("\n")[:-1]:
         for whole in (line, f"{begun} {line}") if begun else (line,):
@@ -161,7 +162,7 @@ def _rows(text: str) -> Iterator[TableRow]:
 def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> str | None:
     """Return a line that says why a launch's logs do not show that the program ran, or None if they show it.
 
-    logs:  log of each process, with the subsystems of `runtime`
+    logs:  text of each process's log, written with `runtime.subsystems`
     calls: minimum number of calls that the program must have executed on each rank
     """
     loaded = sum(re.search(runtime.loaded, log) is not None for log in logs)
@@ -178,9 +179,9 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 
 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
-    """Return a message if the program's times equal the library's at every size, as if it had not run, else None.
-    This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
-    size cannot be distinguished from the library: measure more sizes.
+    """Return a message if the program's times equal the library's at every size, as if the program had not run, or else
+    None. If a runtime logs no calls, there is no other evidence. A program that is as fast as the library at every
+    measured size cannot be distinguished from it: measure more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
     if max(apart.values()) > SAME_TIME_TOLERANCE:

@@ -26,30 +26,30 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 
 OWN_CHOICE = "nccl"
-"""The library's own choice of algorithm, without programs."""
+"""Name for calls in which the library chooses one of its own algorithms."""
 
 _PINNED: Mapping[str, Mapping[str, str]] = {
     OWN_CHOICE: {}, "ring": {"NCCL_ALGO": "RING"}, "tree": {"NCCL_ALGO": "TREE"}
 }  # fmt: skip
 _PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
-"""Algorithms that NCCL has for each collective on all machines, in addition to its own choice."""
+"""Collective -> algorithms that NCCL can be forced to use on all machines."""
 
 
 class MscclRunner(GpuRunner[MscclConfig]):
     """Implements `Runner` on a library with NCCL's interface that executes MSCCL programs.
 
-    Each program has its own processes, in which the library loads it. Before it is timed, it runs in processes with
-    logging, which shows whether the runtime executed it at every size; otherwise the result is a RunFailure of kind
-    `rejected`. If a runtime logs no calls, times equal to the library's at every size count as a fallback too, unless
-    an earlier request for the same program had other times. Buffers are set for programs only; the library keeps its
-    defaults.
+    Each program has its own processes, in which the library loads it. Before a program is timed, it runs in processes
+    with logging. If the log does not show that the runtime executed it at every size, the result is a RunFailure of
+    kind `rejected`. The same holds if a runtime logs no calls and the times equal the library's at every size, unless
+    they differed in an earlier request for the same program. Buffer sizes are set for programs only; the library's own
+    algorithms keep its defaults.
     """
 
     name = "msccl"
 
     def __init__(self, config: MscclConfig, node: ResourceRequest | None = None) -> None:
         super().__init__(config, node)
-        self._seen: set[object] = set()  # programs that ran, judging by their times at some sizes
+        self._seen: set[object] = set()  # programs that must have run, because their times differed from the library's
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the name of the library's own choice, and of each algorithm that it can be forced to use."""
@@ -75,7 +75,7 @@ class MscclRunner(GpuRunner[MscclConfig]):
                     yield FailureKind.REJECTED, message
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        """Measure at sizes that all programs support. If no calls are logged, compare times with the library's."""
+        """Measure at sizes that all programs support. If the runtime logs no calls, compare the library's times too."""
         programs = list(request.without_plans.values())
         runtime = runtime_for(self._config.runtime, programs[0])
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize

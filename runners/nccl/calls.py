@@ -1,4 +1,4 @@
-"""Calls NCCL, or RCCL with the same C interface, through ctypes: communicators with settings, and collectives."""
+"""Calls NCCL or RCCL, which have the same C interface, through ctypes: communicators with settings, and collectives."""
 
 import ctypes
 import os
@@ -32,7 +32,7 @@ class _UniqueId(ctypes.Structure):
 
 
 class _Config(ctypes.Structure):
-    """The first fields of ncclConfig_t. New versions only append fields; the library uses defaults for missing ones."""
+    """The first fields of ncclConfig_t. New versions only append fields, for which the library then uses defaults."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -71,7 +71,7 @@ class _CallConfig(ctypes.Structure):
 
 
 def find_library(name: str) -> str:
-    """Return the path or file name of the library `name` for the dynamic loader.
+    """Return the path or file name with which the dynamic loader finds the library `name`.
 
     name: a path, a file name, `nccl` or `rccl`. For `nccl`, the package nvidia-nccl (which PyTorch also uses) takes
     precedence over the system's library.
@@ -114,7 +114,7 @@ def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
 
 
 class Nccl:
-    """Calls a loaded NCCL or RCCL library. version: major and minor version; is_rccl: whether it is RCCL"""
+    """Calls a loaded NCCL or RCCL library. version: (major, minor) version; is_rccl: whether the library is RCCL"""
 
     def __init__(self, path: str) -> None:
         try:
@@ -138,7 +138,7 @@ class Nccl:
         return bytes(memoryview(made))
 
     def communicator(self, unique_id: bytes, rank: int, ranks: int, settings: LibrarySettings | None) -> int:
-        """Create a communicator; all ranks call this. Its tuner reads the current NCCL_TUNER_CONFIG_FILE."""
+        """Create a communicator; all ranks call this. Its tuner reads the current file in NCCL_TUNER_CONFIG_FILE."""
         config, made = self._config(settings), Pointer()
         common = _UniqueId.from_buffer_copy(unique_id)
         self._do("CommInitRankConfig", ctypes.byref(made), ranks, common, rank, ctypes.byref(config))
@@ -146,7 +146,7 @@ class Nccl:
 
     def _config(self, settings: LibrarySettings | None) -> _Config:
         major, minor = self.version
-        size = _Config.split_share.offset  # size of the fields that this version has
+        size = _Config.split_share.offset  # size of the fields that this version of the library has
         if minor >= 18:
             size = ctypes.sizeof(_Config) if minor >= 27 else _Config.traffic_class.offset
         fields = dict.fromkeys(
@@ -160,7 +160,7 @@ class Nccl:
         return _Config(size=size, magic=_MAGIC, version=major * 10000 + minor * 100, net_name=None, name=None, **fields)
 
     def call_config(self, settings: LibrarySettings) -> object:
-        """Return the configuration for calls with `settings`. If the library cannot apply it, it logs this and
+        """Return the configuration for calls with `settings`. If the library cannot apply them, it logs a message and
         chooses the algorithm itself."""
         unset = dict.fromkeys(("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "CTAPolicy"), _UNDEFINED)
         fields = {name: one.encode() if isinstance(one, str) else one for name, one in call_config(settings).items()}
@@ -181,7 +181,7 @@ class Nccl:
     def window(
         self, communicator: int, address: int, size_bytes: int, settings: LibrarySettings | None
     ) -> Iterator[None]:
-        """Register memory as a symmetric window during the block if `settings` require that. All ranks call this."""
+        """Register memory as a symmetric window during the `with` block if `settings` need one. All ranks call this."""
         if settings is None or settings.algorithm != SYMMETRIC:
             yield
             return
@@ -198,7 +198,7 @@ class Nccl:
         self, communicator: int, collective: Collective, source: int, target: int, elements: int, ranks: int,
         dtype: str, stream: int, config: Any = None,
     ) -> None:  # fmt: skip
-        """Enqueue a collective; `elements` is the length of the whole vector, `config` a result of `call_config`."""
+        """Enqueue a collective. elements: length of the whole vector; config: a result of `call_config`, or None"""
         root, kind, share = collective.root or 0, TYPES[dtype], ctypes.c_size_t(elements // ranks)
         ends, whole = (Pointer(source), Pointer(target)), ctypes.c_size_t(elements)
         more, form = ((), "") if config is None else ((ctypes.byref(config),), "Config")
@@ -249,7 +249,7 @@ class Nccl:
 
 @contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Set environment variables during the block, also for C libraries."""
+    """Set environment variables during the `with` block, so that C libraries see them too."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

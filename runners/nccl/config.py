@@ -26,7 +26,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class GpuRanksConfig(RunnerConfig, ABC):
-    """Base of the options of runners with a process per GPU, in which a library with NCCL's interface does the work."""
+    """Base class for the options of runners that run a library with NCCL's interface in one process per GPU."""
 
     not_compared: ClassVar[frozenset[str]] = frozenset({"address"})
 
@@ -63,10 +63,10 @@ class GpuRanksConfig(RunnerConfig, ABC):
     @property
     @abstractmethod
     def libraries(self) -> tuple[str, str]:
-        """Return the library with NCCL's interface, and the CUDA or HIP runtime ("" for its usual location)."""
+        """Return the library with NCCL's interface, and the path of the CUDA or HIP runtime ("" to search for it)."""
 
     def rank_options(self) -> dict[str, Any]:
-        """Return the options that ranks need: memory, iterations, per_call, cuda_graph, torch."""
+        """Return name -> value of the options that ranks need: memory, iterations, per_call, cuda_graph, torch."""
         names = ("memory", "iterations", "per_call", "cuda_graph", "torch")
         return {name: getattr(self, name, None) for name in names}
 
@@ -82,7 +82,9 @@ class GpuRanksConfig(RunnerConfig, ABC):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return a GPU per rank on a node, or no GPU if Ray reserves nodes for each measurement or `memory` is host."""
+        """Return a request for one GPU per rank on a node, or for none if `memory` is host or Ray reserves the GPUs for
+        each measurement.
+        """
         node = request.node
         if self.launcher == "ray":
             return ResourceRequest(node.cpus, patience_s=node.patience_s)

@@ -43,9 +43,9 @@ class LoggedCall:
 
     collective: name of the collective; None if the version does not log it
     size_bytes: size as the library counts it: one rank's shard for allgather and reduce_scatter
-    algorithm:  name as in tuner files, `symmetric`, or the name in brackets
-    protocol, channels: None if there is none or the version does not log it
-    kernel:     name of a symmetric call's kernel, or else None
+    algorithm:  name as in tuner files; for kernels without such a name, the word in brackets, such as `symmetric`
+    protocol, channels: None if the call has none or the version does not log it
+    kernel:     name of a symmetric call's kernel; None for other calls
     """
 
     collective: str | None
@@ -97,9 +97,9 @@ def not_applied(
 ) -> str | None:
     """Return a line that says what differs from `settings` in the logged calls; None if the calls ran with `settings`.
 
-    sizes_bytes: sizes as the library counts them; logs: for each size, one call's lines
+    sizes_bytes: sizes as the library counts them; logs: for each size, the log lines of one call
 
-    The library may use fewer CTAs for small sizes than `settings` say, but at least one size must use all of them.
+    The library may use fewer CTAs than `settings` say for small sizes, but at one size or more it must use all of them.
     """
     reached = settings.ctas is None
     for size_bytes, lines in zip(sizes_bytes, logs, strict=True):
@@ -126,5 +126,5 @@ def not_applied(
                 return f"{call} ran at {size_bytes} bytes, more than {settings.ctas}"
             reached = reached or call.channels == settings.ctas
         elif call.channels is None:
-            reached = True  # this version does not log the number
+            reached = True  # this version of the library does not log the number of channels
     return None if reached else f"fewer than {settings.ctas} channels ran at every size"

@@ -1,7 +1,7 @@
 """Provides memory for a rank's vectors, and operations that do not need NCCL: copies, sums and timing.
 
-On a GPU, the functions come from the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
-memory is for libraries that replace NCCL on machines without a GPU.
+On a GPU, they call the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU memory is for
+libraries that replace NCCL on machines without a GPU.
 """
 
 import ctypes
@@ -16,14 +16,14 @@ from chorale.runners.api.elements import ELEMENT_TYPES, Vector
 
 Pointer = ctypes.c_void_p
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
-_THREAD_LOCAL = 1  # other threads, such as PyTorch's, may call the runtime during a capture
+_THREAD_LOCAL = 1  # capture mode in which other threads, such as PyTorch's, may call the runtime during a capture
 _POLL_S = 0.0002
 
 
 class HostDevice:
-    """Provides vectors in CPU memory, identified by address. All calls are complete when they return.
+    """Provides vectors in CPU memory, which are identified by address. All calls are complete when they return.
 
-    stream: stream of all calls; adds: whether the device can add vectors
+    stream: the stream on which all calls run; adds: whether the device can add vectors
     """
 
     stream = 0
@@ -63,11 +63,11 @@ class HostDevice:
 
     @contextmanager
     def captured(self, work: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Provide a function that repeats the calls in `work`; on a GPU, the calls are one CUDA graph."""
+        """Yield a function that repeats the calls in `work`. On a GPU, it launches one CUDA graph with these calls."""
         yield work
 
     def torch_stream(self) -> AbstractContextManager[Any]:
-        """Return a context in which PyTorch calls use the stream."""
+        """Return a context manager; PyTorch calls in its block use the stream."""
         return nullcontext()
 
     def tensor(self, address: int, elements: int, dtype: str) -> Any:
@@ -86,7 +86,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """Has the methods of `HostDevice` for GPU `index`. prefix: prefix of the runtime's functions, cuda or hip"""
+    """Has the methods of `HostDevice`, for GPU `index`. prefix: how the runtime's function names begin, cuda or hip"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix

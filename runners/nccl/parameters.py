@@ -1,7 +1,7 @@
 """Defines parameters of NCCL and RCCL: the versions that have them, and how to set them.
 
-A setting reaches a call in one of three ways: a tuner plug-in row, a communicator's configuration, or an environment
-variable, which the library reads once per process. `docs/reference/nccl-parameters.md` names the sources.
+There are three ways to apply a setting to calls: a row for the tuner plug-in, a communicator's configuration, and an
+environment variable, which the library reads once per process. `docs/reference/nccl-parameters.md` names the sources.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,24 +14,26 @@ from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
 PROGRAM_FOLDER, PROGRAM = "algorithms", "program.xml"
-"""Folder and file of the program for an MSCCL XML runtime, which may crash if the folder contains other files."""
+"""Names of the folder and file with the program for an MSCCL XML runtime, which may crash if the folder contains other
+files."""
 
 Version = tuple[int, int]
 """Major and minor NCCL version; RCCL reports the version of NCCL on which it is based."""
 
 PREFIX = "nccl:"
-"""Prefix of the library's own algorithms as campaign methods: `nccl:ring`, `nccl:ring:LL`."""
+"""Prefix of campaign methods that are the library's own algorithms, such as `nccl:ring` and `nccl:ring:LL`."""
 DEFAULT = "nccl"
-"""Name of the library's own choice of algorithm."""
+"""Name for calls in which the library chooses the algorithm."""
 
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 
 @dataclass(frozen=True, slots=True)
 class NcclAlgorithm:
-    """An algorithm of NCCL or RCCL. name: name in tuner files; since: first NCCL version that has it
+    """An algorithm of NCCL or RCCL.
 
-    collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
+    name: name in tuner files; since: first NCCL version that has the algorithm; of_rccl: whether RCCL documents it
+    collectives: collectives that can use it; protocols: protocols that it supports
     """
 
     name: str
@@ -60,7 +62,7 @@ ALGORITHMS: Mapping[str, NcclAlgorithm] = {
     )
 }
 SYMMETRIC = "symmetric"
-"""Used instead of an algorithm's name for kernels on symmetric memory (registered windows); the library chooses one."""
+"""Name that stands for all kernels on symmetric memory (registered windows). The library chooses one of them."""
 
 
 PARAMETERS_SINCE: Mapping[str, Version] = {
@@ -71,7 +73,7 @@ PARAMETERS_SINCE: Mapping[str, Version] = {
     "buffer_bytes": (2, 0),
     "threads": (2, 0),
 }
-"""Setting other than the algorithm -> first version that has it."""
+"""Setting other than the algorithm -> first version of NCCL that has it."""
 SYMMETRIC_SINCE: Version = (2, 27)
 CALL_CONFIG_SINCE: Version = (2, 31)
 CTA_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
@@ -80,14 +82,14 @@ MOST_CTAS, MOST_CTAS_OF_RCCL = 64, 256
 
 
 def is_library_method(method: str) -> bool:
-    """Return whether the campaign method `method` is one of the library's algorithms."""
+    """Return whether the campaign method `method` is one of the library's own algorithms."""
     return method.startswith(PREFIX)
 
 
 def settings_named(name: str) -> LibrarySettings | None:
-    """Return the settings for a name such as `nccl:ring` or `nccl:ring:LL`, or None for the library's own choice.
+    """Return the settings for a name such as `nccl:ring` or `nccl:ring:LL`, or None if the name is `DEFAULT`.
 
-    Without a protocol, Simple is used, which all algorithms have. Raises InvalidInput for another name.
+    A name without a protocol means Simple, which all algorithms support. Raises InvalidInput for other names.
     """
     if name == DEFAULT:
         return None
@@ -99,7 +101,7 @@ def settings_named(name: str) -> LibrarySettings | None:
 
 
 def library_names(collective: str) -> tuple[str, ...]:
-    """Return the names of the library's algorithms for `collective`, starting with its own choice."""
+    """Return the names of the library's algorithms for `collective`, starting with `DEFAULT`."""
     fitting = [each for each in ALGORITHMS.values() if collective in each.collectives]
     return (DEFAULT, *(f"{PREFIX}{each.name}:{protocol}" for each in fitting for protocol in each.protocols))
 
@@ -194,12 +196,12 @@ def tuner_row(
     last: int | None = None,
     own_channels: int = 0,
 ) -> str | None:
-    """Return the tuner file row for sizes of the whole vector from `first` to `last`, both inclusive (None: no
-    limit). Return None for symmetric kernels and for collectives that the plug-in interface does not support.
+    """Return the row of a tuner file that applies `settings` to vectors of `first` to `last` bytes (None: no limit).
+    Return None for symmetric kernels and for collectives that the plug-in interface does not support.
 
     own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
 
-    The chunk size is an eleventh field, which Chorale's plug-in reads.
+    A chunk size becomes an eleventh field, which Chorale's plug-in reads.
     """
     if collective not in COLLECTIVES or settings.algorithm == SYMMETRIC:
         return None

@@ -13,7 +13,7 @@ def plugin_target() -> NativeTarget:
 
 
 def tuner_plugin() -> Path:
-    """Return the library's path for NCCL_TUNER_PLUGIN: the library in the wheel, else one that is built if necessary.
+    """Return the plug-in's path, to which NCCL_TUNER_PLUGIN is set: the file in the wheel, else one that is built now.
 
     Raises Unavailable if it must be built and there is no compiler.
     """

@@ -39,16 +39,16 @@ from chorale.synth.programs.memory import BufferShape, Layout
 from chorale.synth.programs.rounds import LocalStep, RankRounds
 
 LOG, TABLE = "nccl.%p.log", "tuner.csv"
-"""Files in the working folder. %p is the process id, because a launch's ranks may share the folder."""
+"""Names of files in the working folder. %p stands for the process id, because ranks may share the folder."""
 _ROUNDS = TypeAdapter(RankRounds)
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """The work of one rank that is measured: its part of a program (`rounds`), or its library call with `settings`.
+    """What one rank does in a measured call: its part of a program (`rounds`), or its library call with `settings`.
 
-    program:   text of a program that the library executes itself
+    program:   text of a program that the library itself executes; "" if there is none
     variables: environment variables that the process needs from its start, in addition to those for `settings`
     """
 
@@ -61,7 +61,7 @@ class NcclPart:
     @property
     def process(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Return the program's text and the environment variables. The library reads both only once per process, so
-        parts that differ in them need separate processes."""
+        parts with different texts or variables need separate processes."""
         return self.program, tuple(sorted({**process_variables(self.settings), **dict(self.variables)}.items()))
 
     @property
@@ -84,9 +84,9 @@ class NcclPart:
 
 
 class NcclParts:
-    """Runs and times one rank's programs and library calls; has the methods of `RankParts`.
+    """Runs and times one rank's programs and library calls. Has the same methods as `RankParts`.
 
-    Each setting has its own communicator, which is kept for later requests.
+    Each `LibrarySettings` has its own communicator, which is kept for later requests.
 
     seconds: mean time per call in the last run
     """
@@ -104,7 +104,7 @@ class NcclParts:
         self.steps: list[list[float]] = []  # calls on devices do not record their steps
 
     def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
-        """Replace the parts by those in `documents`. ids: text of settings -> id of a new communicator for them"""
+        """Replace the parts by those in `documents`. ids: text of settings -> id of the new communicator for them"""
         self._parts = [NcclPart.from_json(each) for each in documents]
         for part in self._parts:
             if (text := str(part.settings)) in ids and part.settings not in self._communicators:
@@ -131,7 +131,7 @@ class NcclParts:
     def prepare(self, task: Mapping[str, Any]) -> None:
         """Create the data for `task`, a command from `prepare_task`."""
         self._current = None
-        gc.collect()  # automatic collection is off in this process
+        gc.collect()  # automatic garbage collection is off in this process
         part, elements, dtype = self._parts[task["program"]], task["elements"], task["dtype"]
         layout, cells, spare = part.layout, self._cells(part), 0 if part.rounds is None else part.rounds.spare_cells
         chunk = elements // layout.chunks
@@ -261,13 +261,13 @@ class NcclRank(SocketRank[NcclParts]):
 
 
 def main() -> None:
-    """Run the rank that the arguments describe: the runner's address, this rank (-1: from the launcher), number of
-    ranks in total and per node, the library, its runtime, and `GpuRanksConfig.rank_options` as JSON.
+    """Run one rank. Command-line arguments: the runner's address, this rank (-1: the launcher sets it), number of ranks
+    in total and per node, the library, the CUDA or HIP runtime, and `GpuRanksConfig.rank_options` as JSON.
     """
     meeting, rank, ranks, per_node, library, runtime, text = sys.argv[1:8]
     options = json.loads(text)
     number = int(rank) if int(rank) >= 0 else next(int(os.environ[name]) for name in _RANKS if name in os.environ)
-    # Loading torch takes seconds, but once a rank has connected, the runner waits less than that for the hello.
+    # Torch is loaded before this rank connects: it takes seconds, longer than the runner then waits for the hello.
     try:
         address = "127.0.0.1" if "/" in meeting else socket.getfqdn()
         loaded: tuple[Nccl, RankDevice] | Exception = _loaded(

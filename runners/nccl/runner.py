@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
 HostsOf = Callable[[], tuple[Sequence[Host], str]]
-"""Returns hosts with the same number of ranks each, and this process's address for them (empty on this machine)."""
+"""Function that returns hosts, each for the same number of ranks, and the address at which they reach this process (""
+if it is on the same machine)."""
 Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
 class NcclRanks(StreamRanks):
-    """Starts and controls one set of rank processes, which have the environment variables for some settings and may
-    write a log.
+    """Starts and controls one set of rank processes, which share their environment variables and may write a log.
 
-    hosts:     function that returns the hosts of ranks that this process starts one by one
-    joined:    settings, as text, that already have a communicator
-    variables: environment variables that rank 0 has read, according to the log lines that were fetched
+    hosts:     function that returns the hosts, for ranks that this process starts one by one
+    joined:    texts of the settings that already have a communicator
+    variables: environment variables that rank 0 has read, according to the log lines fetched so far
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class NcclRanks(StreamRanks):
         return {"library": f"{'RCCL' if self.is_rccl else 'NCCL'} {self.hellos[0]['version']}"}
 
     def load(self, parts: Sequence[Sequence[NcclPart]], deadline: float) -> None:
-        """Send each rank its parts of all programs and library calls, and create missing communicators."""
+        """Send each rank its parts of all programs and library calls; create the communicators that are missing."""
         texts = dict.fromkeys(str(part.settings) for part in parts[0])
         new = [text for text in texts if text not in self.joined]
         doing = "the ranks connected"
@@ -103,7 +103,7 @@ class NcclRanks(StreamRanks):
 
 
 def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Mapping[str, str]) -> tuple[str, Start]:
-    """Return this process's address for the ranks (empty if they run here), and a function that starts the ranks."""
+    """Return the address at which ranks reach this process ("" on this machine), and a function that starts ranks."""
 
     def command(meeting: str, rank: int, per_node: int) -> tuple[str, ...]:
         numbers = map(str, (rank, ranks, per_node))
@@ -144,7 +144,8 @@ def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Map
 
 
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
-"""Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
+"""Seconds that ranks may take to start (they load torch and CUDA), in addition to a request's time limit: a constant,
+and a part for each rank."""
 MOST_SETS = 3
 """Maximum number of sets of ranks to keep. It is small because each set occupies GPU memory."""
 
@@ -184,7 +185,7 @@ class NcclGroups:
         return self._current
 
     def _hosts(self) -> tuple[Sequence[Host], str]:
-        """Return the hosts of all sets; on a Ray cluster, their GPUs stay reserved until `close`."""
+        """Return the hosts that all sets use. On a Ray cluster, the hosts' GPUs stay reserved until `close`."""
         if self._config.launcher != "ray":
             return [LocalHost()], ""
         from chorale.runners.ray.hosts import RayHosts  # noqa: PLC0415 - Ray is slow to import
@@ -193,7 +194,7 @@ class NcclGroups:
         return self._lent.hosts or (), self._lent.own_address
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
-        """Send all variants that will be timed to their ranks, and number the variants in this order."""
+        """Send each variant that will be timed to the ranks that run it. Variants are numbered in the given order."""
         self._most = max(MOST_SETS, len({variant[0].process for variant in variants}))
         by_set: dict[NcclRanks, list[Variant]] = {}
         self._owners = []
@@ -230,8 +231,8 @@ class NcclGroups:
 
 
 class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
-    """Base of runners for libraries with NCCL's interface. A variant is a program or a library call with settings. It
-    runs in processes with the necessary environment variables.
+    """Base class of runners for libraries with NCCL's interface. A variant is a program or a library call with
+    settings; it runs in processes with the environment variables that it needs.
 
     A repetition's time is the mean over `iterations` successive calls. An additional call before them, on separate
     memory, is checked but not timed.
@@ -240,7 +241,7 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
     def __init__(self, config: Config, node: ResourceRequest | None = None) -> None:
         super().__init__()
         self._config, self._node = config, node or ResourceRequest()
-        self._proved: set[object] = set()  # calls that ran as intended, according to a log
+        self._proved: set[object] = set()  # calls that ran as intended, as a log has shown
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
         yield from super()._faults(request)
@@ -297,14 +298,14 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
 class NcclRunner(GpuRunner[NcclConfig]):
     """Implements `Runner` on stock NCCL or RCCL.
 
-    A setting is timed at a size only after a logged call has shown that the library used it.
+    Settings are timed at a size only after a logged call has shown that the library uses them there.
     """
 
     name = "nccl"
     accepts: ClassVar[Mapping[str, bool]] = {"settings": True}
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the library's own choice, and each of its algorithms with each protocol."""
+        """Return the names of the library's own choice of algorithm, and of each algorithm with each protocol."""
         return library_names(collective)
 
     def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
@@ -335,7 +336,7 @@ class NcclRunner(GpuRunner[NcclConfig]):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Make a logged call with each setting at each size. Raises RunStopped unless the log shows it was used."""
+        """Make a logged call with each setting at each size. Raises RunStopped unless logs show that it was used."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]

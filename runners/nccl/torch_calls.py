@@ -17,7 +17,7 @@ from chorale.synth.programs.library_call import LibrarySettings
 class TorchNccl(Nccl):
     """Implements the calls of `Nccl` with the torch.distributed backend `backend`, such as nccl.
 
-    path:    library that the backend uses; only its version is read here
+    path:    path of the library that the backend uses; here, only its version is read
     address: address at which the other ranks reach rank 0
     """
 

@@ -18,7 +18,7 @@ VERSION = "2021.17"
 """The oneCCL version with which this runner is tested."""
 
 PACKAGES: Mapping[str, str] = {"oneccl-devel": "2021.17.2", "impi-rt": "2021.17.2"}
-"""Packages from which the parts come, and their versions; constraints.txt pins the same versions."""
+"""Package -> version, for the packages from which the parts come. constraints.txt pins the same versions."""
 
 HASHES: Mapping[str, str] = {
     "oneccl-devel": "6cdaaf12f04fa8eb7934f3b23c202410fece7ae05dfd3b8cc4219701726f1999",
@@ -42,7 +42,7 @@ def install_folder() -> Path:
 
 
 def find_parts() -> Path:
-    """Return the folder with the parts that this module or pip has installed. Raises Unavailable if there are none."""
+    """Return the folder where this module or pip has installed the parts. Raises Unavailable if there is none."""
     for root in (install_folder(), Path(sys.prefix)):
         config = root / INCLUDE / "oneapi" / "ccl" / "config.h"  # pip may have installed another version
         words = config.read_text().split() if config.exists() else []

@@ -20,7 +20,7 @@ LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
 
 
 class OneCcl:
-    """Calls oneCCL through native/oneccl.cpp. address: address of the C struct chorale_messages, set by `join`"""
+    """Calls oneCCL through native/oneccl.cpp. address: address of the C struct chorale_messages, valid after `join`"""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -55,7 +55,7 @@ class OneCcl:
         source, target, root = memory.input, memory.output, collective.root or 0
         elements = max(len(source), len(target))
         if collective.name is CollectiveName.BROADCAST and self._rank == root:
-            target[:] = source  # the call has only one buffer
+            target[:] = source  # oneCCL's broadcast has only one buffer
         time.sleep(max(0.0, start_s - time.monotonic()))
         status = self._library.chorale_oneccl_collective(
             *(self._joined, collective.name.value.encode(), root, DataType[source.dtype.name.upper()]),
@@ -71,7 +71,7 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """Executes the oneccl runner's commands in one rank; `load` brings its parts and the store for joining others."""
+    """Executes the oneccl runner's commands in one rank. `load` contains its parts and the address of the store."""
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
         self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl
@@ -86,14 +86,14 @@ class OneCclRank(SocketRank[RankParts]):
 
 
 def main() -> None:
-    """Run the rank that the arguments describe: the runner's address, this rank, number of ranks, IP address. The
-    variable CHORALE_TOKEN contains the token by which the runner recognizes this rank.
+    """Run one rank. Command-line arguments: the runner's address, this rank, number of ranks, and the rank's IP
+    address. The variable CHORALE_TOKEN contains the token by which the runner recognizes this rank.
     """
     meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     control = meet_runner(meeting)
 
     def work() -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds: calls must start within a microsecond
         addresses = psutil.net_if_addrs().items()
         device = next((name for name, entries in addresses if any(one.address == address for one in entries)), None)
         if device is None:

@@ -1,6 +1,6 @@
 """OneCclRunner: times programs over oneCCL's point-to-point calls, alternately with oneCCL's own algorithms.
 
-oneCCL reads the algorithm for each range of sizes once, when it starts. Its algorithms are therefore measured at
+oneCCL reads only at its start which algorithm to use for which range of sizes. Its algorithms are therefore measured at
 slightly different sizes, a few elements apart, so that each algorithm has its own range.
 """
 
@@ -44,7 +44,7 @@ def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> Ra
     where:  one of NETWORK_KINDS; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
 
-    Raises InvalidInput for an unknown `where` or an ambiguous fabric, and Unavailable if that network does not exist.
+    Raises InvalidInput if `where` is unknown or several fabrics match, and Unavailable if the network does not exist.
     """
     processes.require_network_kind(where)
     if where == processes.LOOPBACK:
@@ -71,7 +71,7 @@ def _cluster(topology: Topology) -> RankPlacement | None:
 
 FIXED_ENVIRONMENT: Mapping[str, str] = {
     "CCL_ATL_TRANSPORT": "ofi",
-    # The rank's own thread drives oneCCL, because a worker thread would start operations out of order.
+    # The rank's own thread makes oneCCL progress, because a worker thread would start operations out of order.
     "CCL_WORKER_OFFLOAD": "0",
     "CCL_WORKER_COUNT": "1",
     "CCL_PROCESS_LAUNCHER": "none",
@@ -89,8 +89,8 @@ class OneCclRanks(StartedRanks):
     """Starts one process per rank for each request, because oneCCL reads environment variables once per process.
 
     argv:        command that starts a rank, without the arguments that differ between ranks
-    files:       files for each process's working folder
-    environment: variables for this request only
+    files:       name -> content of the files in each process's working folder
+    environment: environment variables for this request only
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class OneCclRanks(StartedRanks):
 
 
 def local_ranks(hosts: Sequence[processes.Host]) -> list[tuple[int, int]]:
-    """Return, for each rank, its position among the ranks with the same IP address, and their number."""
+    """Return for each rank (its index among the ranks with the same IP address, the number of these ranks)."""
     addresses = [host.address for host in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]
 
@@ -136,27 +136,27 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     CollectiveName.REDUCE: ("ring", "tree", "double_tree", "rabenseifner"),
     CollectiveName.ALLTOALL: ("naive", "scatter"),
 }
-"""Algorithms of oneCCL's CPU build over libfabric, by collective."""
+"""Collective -> algorithms of oneCCL's CPU build over libfabric."""
 
 VARIABLES: Mapping[str, str] = {
     name: "CCL_" + {"allgather": "ALLGATHERV", "broadcast": "BCAST"}.get(name, name.upper()) for name in ALGORITHMS
 }
-"""For each collective, the variable that assigns algorithms to sizes."""
+"""Collective -> environment variable that assigns algorithms to sizes."""
 
 _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
-"""Collectives for which oneCCL takes one rank's shard as the size."""
+"""Collectives whose size, as oneCCL counts it, is that of one rank's shard."""
 
 
 def library_sizes(request: RunRequest, collective: CollectiveName) -> tuple[dict[tuple[str, int], int], dict[str, str]]:
-    """Choose the sizes at which `request`'s algorithms are measured; no size is below the requested size.
+    """Choose the sizes at which `request`'s library algorithms are measured; no size is below the requested size.
 
-    Returns (algorithm, position in the request's sizes) -> number of elements in the whole vector, and the environment
-    variable that makes oneCCL use each algorithm at its size.
+    Returns (algorithm, position in the request's sizes) -> number of elements in the whole vector, and name -> value of
+    the environment variable that makes oneCCL use each algorithm at its size.
     """
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count if collective in _BY_SHARD else 1
     elements: dict[tuple[str, int], int] = {}
-    used: dict[int, str] = {}  # number of the range -> algorithm
+    used: dict[int, str] = {}  # index of a range of sizes -> algorithm
     for position, size_bytes in enumerate(request.sizes_bytes):
         for algorithm in request.library:
             number = -(-size_bytes // (ranks * _RANGE_BYTES))
@@ -169,17 +169,17 @@ def library_sizes(request: RunRequest, collective: CollectiveName) -> tuple[dict
 
 
 MAX_RANKS = 256
-_WORK_BYTES = 40  # memory per element for creating and checking data
+_WORK_BYTES = 40  # bytes per element that are needed to create and check data
 
 START_LIMIT_S, START_PER_RANK_S = 30.0, 0.5
-"""Time that the ranks may need to connect, before the request's time limit starts."""
+"""Seconds that ranks may take to connect before a request's time limit starts: a constant, and a part for each rank."""
 
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.oneccl.rank")
 
 
 class OneCclRunner(LiveRunner[OneCclRanks]):
-    """Implements `Runner` with one process per rank; each runs all programs and sizes of a request.
+    """Implements `Runner` with one process per rank. Each process runs all programs and sizes of one request.
 
     fabric: name of the fabric; needed only if several fabrics have the topology
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else a cluster. Loopback has

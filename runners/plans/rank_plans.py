@@ -29,15 +29,15 @@ from chorale.synth.programs.program import BUFFERS
 
 _VERSION = 4
 _NOP, _BARRIER, _SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PIPELINE = range(8)
-_SYNC = [_NOP, 0]  # the threads of a block wait for each other
+_SYNC = [_NOP, 0]  # makes the threads of a block wait for each other
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
-"""Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
+"""Numbers of the windows (parts) of a rank's memory. Over all ranks, rank r's windows are numbered from r * WINDOWS."""
 _LIMIT = 7
 REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
     *("packets", "what lies outside of its memory"),
 )
-"""Formats of the reasons to wait, in the order of native/plan_core.hpp. Arguments: a rank and a number."""
+"""Format strings for what a block may be waiting for, in the order of native/plan_core.hpp. Arguments: rank, number."""
 IMPLEMENTED: dict[Kind, str] = {
     "memory": "memory shared by the processes of ranks",
     "port": "memory shared by the processes of ranks, written by the sending rank",
@@ -47,7 +47,7 @@ IMPLEMENTED: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class WordsHead:
-    """The first words of an encoded plan, from which the size of a rank's state follows; see native/plan_core.hpp."""
+    """The first words of an encoded plan, which determine the size of a rank's state; see native/plan_core.hpp."""
 
     slots: int
     halves: int
@@ -85,7 +85,8 @@ class _Encoder:
         self._plan, self._rank = plan, rank
         self._pieces = pieces_of_a_chunk(plan, 1)
         self._maker = MoveMaker(plan, self._pieces)
-        # Counters of memory channels come first, then those of ports, including channels that only the peer declares.
+        # Counters of memory channels come first, then those of port channels. Both include channels that only the peer
+        # declares.
         self._counters: dict[Kind, int] = {}
         kinds: tuple[Kind, Kind] = ("memory", "port")
         for kind in kinds:
@@ -175,8 +176,8 @@ class _Encoder:
         if move.port is None:
             yield [_MOVE, *words]
             return
-        # There is no proxy thread for ports: the block moves the data itself. All its threads must have finished before
-        # one of them signals.
+        # There is no proxy thread for ports: the block moves the data itself. All threads of the block must have moved
+        # their data before one of them signals.
         yield from (_SYNC, [_MOVE, *words], _SYNC)
         if operation.action.signals:
             yield [_SIGNAL, *self._signalled(block, operation, operation.channels[move.port : move.port + 1])]
@@ -190,8 +191,8 @@ _OK, _TIMEOUT = 0, 2
 class PlanError(Exception):
     """Raised if a call to the executor failed.
 
-    is_late: whether the time limit has passed
-    blocked: after that, one line for each unfinished block: block, step, and what the block waited for
+    is_late: whether the call failed because the time limit passed
+    blocked: if so, one line for each unfinished block: block, step, and what the block was waiting for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:
@@ -227,11 +228,11 @@ def _rounded(size_bytes: int) -> int:
 
 
 def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
-    """Return a line for each block that timed out, with block, step and what the block waited for.
+    """Return a line for each block that timed out, with block, step and what the block was waiting for.
 
     Args:
         record: A call's record, see native/plan_core.hpp.
-        writer_of: Returns the rank that writes packets to a piece of scratch, or None if this rank is not known.
+        writer_of: Function that returns which rank writes packets to a piece of scratch, or None if it is not known.
     """
     lines = []
     for block, first in enumerate(range(1, len(record), 4)):
@@ -274,12 +275,12 @@ def execute_plan(library: ctypes.CDLL, call: BoundPlan, limit_s: float, not_befo
 
 
 class BoundPlan:
-    """A rank's plan, bound to its memory and in its initial state; `binding` is a `Binding` of native/plan_core.hpp."""
+    """A rank's plan in its initial state, with its memory. binding: a `Binding` as in native/plan_core.hpp"""
 
     def __init__(
         self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
     ) -> None:
-        """Bind the plan. bases: addresses of each rank's windows, then each window's multicast address (0: none)"""
+        """Bind the plan. bases: addresses of all ranks' windows, then the windows' multicast addresses (0: none)"""
         head = WordsHead.of(words)
         self.words = np.array(words, np.int64)
         self.state = np.array(head.state(), np.uint64)
@@ -362,7 +363,7 @@ class _Context:
 class RankPlans:
     """Loads and executes plans on one rank. All ranks make the same calls in the same order.
 
-    Scratch memory, signals, packets and semaphores keep their contents between calls of the same size.
+    Scratch memory, signals, packets and semaphores keep their contents between successive calls of the same size.
 
     memory: file descriptor of the memory that all ranks share
     """
@@ -376,7 +377,7 @@ class RankPlans:
         self._used_bytes = 0
 
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
-        """Replace all plans. parts: words and buffers of each plan; plans are identified by their position"""
+        """Replace all plans. parts: (words, buffers) of each plan; the plan's number is its position"""
         self.unload()
         self._library = load_plan_library(library)
         self._parts = [(array("q", words), buffers) for words, buffers in parts]
@@ -394,7 +395,7 @@ class RankPlans:
         return context.input, context.output
 
     def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
-        """Run this rank's part of a call; return its end, see `execute_plan`."""
+        """Run this rank's part of a call of plan number `plan`; return its end time, see `execute_plan`."""
         assert self._library is not None
         return execute_plan(self._library, self._contexts[plan].bound, limit_s, not_before_ns)
 

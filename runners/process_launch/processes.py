@@ -1,4 +1,4 @@
-"""Starts processes on hosts (interfaces, and their implementation for this machine), and limits their memory."""
+"""Starts processes on hosts and limits their memory: defines the interfaces, and implements them for this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
 LOOK_S = 0.05
-"""Seconds between two measurements of a process. It may exceed the limit by what it allocates in this time."""
+"""Seconds between two checks of a process's memory. It may exceed its limit by what it allocates in this time."""
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -39,8 +39,8 @@ class ProcessSpec:
     argv:        the command; `./name` runs one of `files`.
     environment: variables in addition to the host's environment.
     files:       file name -> content, written into the folder before the start; all files are executable.
-    grace_s:     time between SIGTERM and SIGKILL, for processes that must first end processes on other hosts.
-    after_kill:  called after the process was killed while it was running; may raise Unavailable.
+    grace_s:     seconds between SIGTERM and SIGKILL, for processes that must first end processes on other hosts.
+    after_kill:  function that is called after a kill if the process was still running; may raise Unavailable.
 
     The process's standard output and error go to the files `STDOUT` and `STDERR` in the folder. Its standard input
     is empty.
@@ -74,13 +74,13 @@ class ProcessHandle(Protocol):
 
 
 class Host(Protocol):
-    """A machine or namespace on which processes can be started. address: IP address at which other hosts reach it"""
+    """A machine or namespace in which processes can be started. address: IP address at which other hosts reach it"""
 
     @property
     def address(self) -> str: ...
 
     def start(self, spec: ProcessSpec) -> ProcessHandle:
-        """Start a process; a missing command ends with code 127. Raises Unavailable if nothing can be started."""
+        """Start a process; a command that does not exist ends with code 127. Raises Unavailable if this fails."""
         ...
 
 
@@ -113,7 +113,7 @@ def rank_environment() -> dict[str, str]:
 class LocalHost:
     """Implements `Host` with processes on this machine, each in its own process group.
 
-    prefix: command that starts the command given by its arguments elsewhere, such as in a namespace, with `exec`
+    prefix: words to put before a command to run it elsewhere, such as in a namespace; they run it with exec
     """
 
     def __init__(self, address: str = LOOPBACK_ADDRESS, prefix: tuple[str, ...] = ()) -> None:
@@ -149,7 +149,7 @@ class LocalHost:
 
 
 class LocalProcess:
-    """Implements `ProcessHandle`. pid: process id, which is also the id of its group"""
+    """Implements `ProcessHandle`. pid: process id, which is also the id of the process group"""
 
     def __init__(
         self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes], spec: ProcessSpec
@@ -201,9 +201,9 @@ def _plain(name: str) -> str:
 def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
-    Only pages that were written count. A limit on address space (RLIMIT_DATA) would also count memory that is reserved
-    but never used, such as thread stacks and malloc arenas. The amount of such memory depends on the machine's load, so
-    small computations would fail at random.
+    Only pages that were written count. RLIMIT_DATA, in contrast, would also count memory that is reserved but never
+    used, such as thread stacks and malloc arenas. The amount of such memory depends on the machine's load, so with this
+    limit, small computations would fail at random.
     """
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()

@@ -25,18 +25,19 @@ if TYPE_CHECKING:
     from chorale.synth.topology.topology import Topology
 
 TASK_RESOURCE = "chorale_task"
-"""Name of a Ray resource. Each task of a job array has its own nodes and adds one unit to the Ray cluster of all tasks.
-"""
+"""Name of a Ray resource of which each task of a job array provides one unit. Each task has its own nodes, and the
+nodes of all tasks form one Ray cluster."""
 
 _STEP_GRACE_S = 5.0  # time for srun to end its step after SIGTERM, before srun is killed
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
 _POLL_S = 0.2
 _NO_LIMIT_S = 364 * 86400
-"""Slurm ends jobs without a limit after a year."""
+"""Remaining seconds from which a job counts as unlimited, because Slurm gives jobs without a limit a year."""
 
 _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-"""Variables with the number of processes started together, set by srun, MPICH and its derivatives, and Open MPI."""
+"""Environment variables in which srun, MPICH (and its derivatives) and Open MPI set the number of processes that they
+start together."""
 BUFFER_VARIABLES: Mapping[str, str] = {
     "Simple": "NCCL_BUFFSIZE",
     "LL": "NCCL_LL_BUFFSIZE",
@@ -50,19 +51,19 @@ def in_slurm_job() -> bool:
 
 
 def node_name() -> str:
-    """Return this node's name: within a job the name in Slurm, else the machine's host name."""
+    """Return this node's name: within a Slurm job Slurm's name for it, else the machine's host name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def node_facts() -> dict[str, str]:
-    """Return facts to store with results: in a Slurm job this node's name, since every job may get other nodes."""
+    """Return facts to store with results: this node's name in a Slurm job, because each job may run on other nodes."""
     return {"nodes": node_name()} if in_slurm_job() else {}
 
 
 def require_one_process() -> None:
     """Raise InvalidInput if a launcher has started several copies of this command: each copy would start all ranks.
 
-    Ray workers inherit the variables of the step that started their nodes, but do not count as copies.
+    Ray workers do not count as copies, although they inherit the variables of the step that started their nodes.
     """
     if "RAY_RAYLET_PID" in os.environ:
         return
@@ -82,8 +83,8 @@ class SlurmAllocation:
 
     @staticmethod
     def current() -> SlurmAllocation:
-        """Return the allocation of the job to which this process belongs, with all its nodes, even if this process is a
-        step on some of them. Raises Unavailable if Slurm does not reply.
+        """Return the allocation of the job to which this process belongs: all its nodes, even if this process belongs
+        to a step on only some of them. Raises Unavailable if Slurm does not reply.
         """
         names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
         nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())
@@ -170,11 +171,11 @@ OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 def start_launcher(
     command: str, environment: Mapping[str, str], in_steps: bool, script: str = HYDRA_SCRIPT
 ) -> LocalProcess:
-    """Start mpiexec, mpirun or srun with a shell command, in which "$PWD/launcher" is an executable with `script`.
+    """Run a shell command that starts mpiexec, mpirun or srun. In it, "$PWD/launcher" is an executable with `script`.
 
-    in_steps: whether the launched processes are steps of this Slurm job, named by $CHORALE_STEP. If srun were just
-              killed, its step would keep running, and the next step would wait for the nodes. So `kill` first sends
-              SIGTERM to srun, then cancels remaining steps; it raises Unavailable if a step does not end.
+    in_steps: whether the launched processes are steps of this Slurm job. The steps' name is in $CHORALE_STEP. If srun
+              were just killed, its step would keep running, and the next step would wait for the nodes. So `kill` first
+              sends SIGTERM to srun, then cancels remaining steps. It raises Unavailable if a step does not end.
     """
     files = {"launcher": script.encode()}
     if not in_steps:
@@ -190,10 +191,10 @@ STEP = "$CHORALE_STEP"
 """Shell variable that contains the name of the Slurm steps that a launch starts."""
 
 MPI_TYPE = "$CHORALE_MPI"
-"""Shell variable that contains the kind of MPI that srun sets up for these steps."""
+"""Shell variable that contains the value of srun's option --mpi for the steps of a launch."""
 
 Launcher = Literal["openmpi", "mpich", "srun"]
-"""Open MPI's mpirun, the mpiexec of MPICH and its derivatives, or Slurm's srun."""
+"""Name of a launcher: Open MPI's mpirun, the mpiexec of MPICH and its derivatives, or Slurm's srun."""
 
 
 def gpus_per_machine(topology: Topology) -> int | None:
@@ -204,7 +205,7 @@ def gpus_per_machine(topology: Topology) -> int | None:
 
 
 def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int:
-    """Return the number of ranks per node: `per_node`, by default the ranks divided by the number of `hosts`.
+    """Return the number of ranks per node: `per_node`, or if it is None, the ranks divided by the number of `hosts`.
 
     Raises InvalidInput unless every rank gets a GPU and every GPU of the hosts gets a rank.
     """
@@ -220,15 +221,16 @@ def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int
 def launch_command(
     launcher: Launcher, ranks: int, hosts: Sequence[str], per_node: int | None, mpi: str = MPI_TYPE
 ) -> list[str]:
-    """Return the launcher's command line. It runs the command that is appended to it once per rank, in `hosts` order.
+    """Return the launcher's command line. Append a command, and the launcher runs it once per rank, in `hosts` order.
 
     hosts:    empty for the current node or allocation
     per_node: ranks per node; None for the number of ranks on each of `hosts`
     mpi:      process-management interface that srun offers to MPI, see `srun --mpi=list`
 
     A shell must expand the variables in srun's command. srun's step may share resources with other steps of the job.
-    srun keeps the order of nodes only if the node of every rank is specified. Without `hosts`, the command specifies
-    the number of nodes and the distribution of ranks: otherwise srun would use all nodes and the site's default.
+    srun only keeps the order of nodes if the node of every rank is specified. Without `hosts`, the command specifies
+    the number of nodes and the distribution of ranks, because srun would otherwise use all nodes and the site's default
+    distribution.
     """
     per_node = gpus_per_node(ranks, hosts, per_node)
     if launcher == "openmpi":
@@ -258,7 +260,7 @@ class RankHost:
         return RankHost(words[0], frozenset(words))
 
     def is_called(self, host: str) -> bool:
-        """Return whether `host`, as a user wrote it, is this host; domains are ignored."""
+        """Return whether `host`, as a user wrote it, means this host. Domains in the names are ignored."""
         short = {name.partition(".")[0] for name in self.aliases if not name[:1].isdigit()} | self.aliases
         if host in self.aliases or host.partition(".")[0] in short or host == "localhost" or host.startswith("127."):
             return True
@@ -269,7 +271,7 @@ class RankHost:
 
 
 def this_host() -> RankHost:
-    """Return this process's host: Slurm's name within a job, else its own."""
+    """Return this process's host. Within a Slurm job, its main name is Slurm's name for it."""
     name, addresses = socket.gethostname(), []
     with contextlib.suppress(OSError):
         addresses = socket.gethostbyname_ex(name)[2]
@@ -279,7 +281,7 @@ def this_host() -> RankHost:
 def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
     """Return a line that says which rank is on the wrong host; None if all ranks are on the right hosts.
 
-    hosts: the ranks' hosts as the user named them, `per_host` ranks on each; empty to check only the number per host
+    hosts: the hosts as the user named them, each for `per_host` ranks; empty to check only the number of ranks per host
     ranks: host that each rank has reported; ranks that have not reported yet may be missing
     """
     for rank, actual in sorted(ranks.items()):

@@ -18,10 +18,10 @@ from chorale.runners.ray.watch import ClusterWatch, head_answers, require_authen
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.processors import core_count
 
-# Ray reads these variables when it is imported. They turn off usage reports and warnings about accelerators. Workers
-# use the driver's environment instead of building a new one. Ray prints nothing on our stdout, which is for results (it
-# would print the deaths of workers there; the pool logs them). Workers keep the driver's priority, because a lower one
-# would make measurements even slower on a busy machine.
+# Ray reads these variables when it is imported. They turn off usage reports and warnings about accelerators. They make
+# workers use the driver's environment instead of building a new one. They keep Ray from printing on our stdout, which
+# is for results (Ray would print the deaths of workers there; Chorale logs these itself). And they let workers keep the
+# driver's priority, because a lower one would make measurements even slower on a busy machine.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -46,15 +46,15 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 TOKEN_BYTES = 32
 _OTHERS = 0o077
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Environment variable; if it is off, Ray only uses loopback, as it does by default on Windows and macOS."""
+"""Environment variable that makes Ray use only loopback if it is off, as it is by default on Windows and macOS."""
 MAX_PARENT_BYTES = 36
-"""Largest length of the parent folder's path: Ray appends up to 70 characters, and socket paths are limited to 107
-bytes."""
+"""Maximum length in bytes of the path of Ray's parent folder: Ray appends up to 70 characters, and socket paths are
+limited to 107 bytes."""
 
 
 class _SafeJob(JobConfig):
-    """Ray's job settings. Workers import modules from the working folder only if this process does too, because the
-    files there may belong to another user.
+    """Ray's job settings. With them, workers only import modules from the working folder if this process does so too,
+    because the files there may belong to another user.
     """
 
     def _get_proto_job_config(self) -> Any:
@@ -64,11 +64,12 @@ class _SafeJob(JobConfig):
 
 
 class RayCluster:
-    """A connection to Ray that shuts down only what it started.
+    """A connection to Ray. Closing it shuts down the cluster only if this object started the cluster.
 
     `address` (or RAY_ADDRESS) names an existing cluster, which is left running. Without an address, this process's
     existing connection is used, if any; otherwise a local cluster is started with `cpus` logical CPUs, at least 2, so
-    that one actor can measure while another prepares. On a busy machine the start is tried `attempts` times.
+    that one actor can measure while another prepares. The start may fail on a busy machine, so it is tried up to
+    `attempts` times.
 
     A local cluster listens on loopback; its token and session folder belong to this user alone. An existing cluster
     must authenticate its users, unless `--insecure-cluster` was given.
@@ -95,7 +96,7 @@ class RayCluster:
 
     @property
     def free(self) -> dict[str, float]:
-        """Return the free amount of each resource, by Ray's name, summed over all nodes."""
+        """Return Ray's name of each resource -> free amount, summed over all nodes."""
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def check(self) -> None:
@@ -170,10 +171,11 @@ def _start(cpus: int, attempts: int) -> None:
 
 
 def secure_token() -> None:
-    """Create Ray's token file for this user only; Ray would create a public one. Make an existing file private.
+    """Create Ray's token file so that only this user can read it, which Ray itself would not do. Make an existing file
+    private.
 
     If the home folder is not writable, the file is in this user's temporary folder. Does nothing if RAY_AUTH_TOKEN is
-    set or Ray's mode uses no token.
+    set or Ray's authentication mode uses no token.
     """
     if os.environ.get("RAY_AUTH_TOKEN_PATH") == "":
         del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would mistake it for a file name
@@ -203,7 +205,7 @@ def secure_token() -> None:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Make a cluster that is started in this block and all its processes listen on loopback only."""
+    """Make all processes of a cluster that is started in the `with` block listen on loopback only."""
     from ray._private import ray_constants  # noqa: PLC0415 - after the settings that Ray reads when imported
 
     before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(_LOOPBACK_VARIABLE)

@@ -19,7 +19,7 @@ REMOVAL_TIMEOUT_S = 10.0
 
 
 class DetachedActors:
-    """Starts and finds detached actors in the cluster at `address`, else at RAY_ADDRESS, else on this machine.
+    """Starts and finds detached actors in the cluster at `address`, or else at RAY_ADDRESS, or else on this machine.
 
     The cluster must be running already: actors that outlive this process cannot live in a cluster that ends with it.
     """
@@ -29,9 +29,9 @@ class DetachedActors:
         self.address = address or os.environ.get("RAY_ADDRESS") or ray.get_runtime_context().gcs_address
 
     def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
-        """Create an actor of the class `kind` with the name `name`, or find the existing one.
+        """Create an actor of the class `kind` with the name `name`; if it exists already, return the existing one.
 
-        The actor's process runs on this process's node, or on another node if this one is gone, and reserves no CPU. If
+        The actor's process runs on this process's node, or on another node if this one is gone. It reserves no CPU. If
         the actor dies, Ray restarts it with the same arguments, any number of times.
         """
         node = ray.get_runtime_context().get_node_id()
@@ -65,7 +65,7 @@ class DetachedActor:
         self._actor = actor
 
     def call(self, method: str, *arguments: Any, timeout_s: float = 120.0) -> Any:
-        """Call `method` and return its result. Waits while the actor restarts, at most about `timeout_s`.
+        """Call `method` and return its result. If the actor is restarting, wait for it, at most about `timeout_s`.
 
         The method may be executed more than once. Raises the method's errors, CheckFailed if the actor has been
         removed, and Unavailable if there is no reply in time.
@@ -97,7 +97,7 @@ class DetachedActor:
                 _log.warning("%s has not answered for %.0f s; trying again (ctrl-C ends this)", self.name, waited_s)
 
     def remove(self) -> None:
-        """Remove the actor permanently. Return when it no longer responds, so that its name is free."""
+        """Remove the actor permanently. Return when it no longer responds; its name can then be used again."""
         ray.kill(self._actor, no_restart=True)
         deadline_s = time.monotonic() + REMOVAL_TIMEOUT_S
         while time.monotonic() < deadline_s:

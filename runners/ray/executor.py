@@ -14,11 +14,11 @@ Result = TypeVar("Result")
 MAX_ATTEMPTS = 4
 POLL_S = 1.0
 _current: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {}
-"""In a worker process: id of the last map for which it ran a task -> the map's function and shared value."""
+"""A worker process's cache: id of the last map for which it ran a task -> the map's function and shared value."""
 
 
 def _call(map_id: str, shared: list[Any], task: Any) -> Any:
-    """Run a task of `map`. The reference to the shared value is in a list, so that Ray does not fetch it every time."""
+    """Run a task of a map. `shared` holds the reference in a list, so that Ray does not fetch the value every time."""
     if map_id not in _current:
         _current.clear()
         _current[map_id] = ray.get(shared[0])
@@ -27,13 +27,14 @@ def _call(map_id: str, shared: list[Any], task: Any) -> Any:
 
 
 class RayExecutor(MapExecutor):
-    """Implements `Executor` with one Ray task of one CPU per call, on a local or an existing cluster.
+    """Implements `Executor` on a local or an existing cluster. Each call is a Ray task with one CPU.
 
     workers: number of tasks in flight; by default twice the cluster's CPUs, so that no CPU is idle
     address: address of an existing cluster; see `RayCluster`
 
-    If a worker dies, alone or with its node, Ray runs its task again, at most `MAX_ATTEMPTS` times. Arrays in `shared`
-    and in tasks are read-only views of the object store; functions must copy an array before they change it.
+    If a worker dies, alone or with its node, Ray runs its task again, with at most `MAX_ATTEMPTS` attempts in total.
+    Arrays in `shared` and in tasks are read-only views of the object store, so a function must copy an array before it
+    changes the array.
     """
 
     name = "ray"

@@ -25,14 +25,14 @@ _ANSWER_LIMIT_S = 60.0
 class RayHosts:
     """Provides a `Host` for each rank, on nodes of the cluster at RAY_ADDRESS or of this process's current cluster.
 
-    Without `needs`, each of `ranks` ranks has its own node: the one with the rank's resource (see `RANK_RESOURCE`). If
-    no node has such a resource, the nodes are numbered in the order of their addresses.
+    Without `needs`, each rank has its own node: the one with the rank's resource (see `RANK_RESOURCE`). If no node has
+    such a resource, rank r gets the r-th node in the order of the nodes' addresses.
 
     With `needs`, `nodes_with_gpus` chooses the nodes, and the hosts reserve a GPU per rank and the custom resources in
     `needs` until `close`. If there is no cluster, a local one is started. Raises Unavailable if there are not enough
     nodes with GPUs.
 
-    hosts:       None if, without `needs`, there is no cluster or the cluster has no node for a rank
+    hosts:       one host per rank; None if `needs` is None and there is no cluster or not a node for each rank
     own_address: address at which the nodes reach this process
     """
 
@@ -65,7 +65,7 @@ class RayHosts:
 
 
 def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
-    """Choose a node for each rank from `alive` (entries of `ray.nodes()`); None if there are too few."""
+    """Return a node for each rank, chosen from `alive` (entries of `ray.nodes()`), or None if there are too few."""
     assigned = {rank: node for node in alive for rank in _ranks_of(node)}
     if assigned:
         return [assigned[rank] for rank in range(ranks)] if set(range(ranks)) <= set(assigned) else None
@@ -88,7 +88,7 @@ def _order_of(node: Mapping[str, Any]) -> tuple[float, bytes, str]:
 class RayHost:
     """Implements `Host` with an actor on the node `node_id` that reserves the node's GPUs and custom resources.
 
-    held: GPUs and custom resources to reserve; its CPUs and labels are ignored
+    held: GPUs and custom resources to reserve; CPUs and labels in it are ignored
     """
 
     def __init__(self, node_id: str, address: str, held: ResourceRequest) -> None:
@@ -171,8 +171,8 @@ def nodes_with_gpus(
     gpus_per_node:    ranks per node; None for as many as the node with the most GPUs can take
     resource_request: resources that a node must have in addition to GPUs
 
-    Nodes with a rank's resource, ordered by rank, are preferred to other nodes, which are ordered by address. Raises
-    Unavailable if there are not enough suitable nodes.
+    Nodes with a rank's resource (see `RANK_RESOURCE`) come first, in rank order, then the others in the order of their
+    addresses. Raises Unavailable if there are not enough suitable nodes.
     """
     suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
     most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)

@@ -9,14 +9,15 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_IDLE, MAX_IDLE_OF_ADDRESS = 512, 128
-"""Maximum number of idle connections (on which no request is being answered): in total, and per client address."""
+"""Maximum numbers of idle connections, on which no request is being answered: in total, and per client address."""
 ARRIVAL_LIMIT_S = 20.0
-"""Time limit for the arrival of a request, and for a client to receive data that are ready to be sent."""
+"""Seconds within which a request must arrive completely, and within which a client must receive data that are ready."""
 MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
 SMALL_PART_BYTES, MAX_SMALL_PARTS = 64, 1000
-"""A body may have MAX_SMALL_PARTS parts below SMALL_PART_BYTES: a small part costs as much time as a large one."""
+"""A request body may have at most MAX_SMALL_PARTS parts of less than SMALL_PART_BYTES, because a small part costs the
+server as much time as a large one."""
 REFUSED_S = 1.0
-"""How long a connection stays open but unread after a refused request, to slow down bad clients."""
+"""Seconds for which a connection stays open, but is not read, after a refused request, to slow down bad clients."""
 
 
 class IdleConnections:
@@ -33,7 +34,7 @@ class IdleConnections:
         self._by_address: defaultdict[str, dict[BoundedHttp, None]] = defaultdict(dict)
 
     def add(self, connection: BoundedHttp) -> None:
-        """Add a connection that now starts to wait. If there are too many, close the one that has waited longest."""
+        """Add a connection that starts to wait. If there are now too many, close the one that has waited longest."""
         self.discard(connection)
         of_address = self._by_address[connection.address]
         self._all[connection] = of_address[connection] = None
@@ -52,7 +53,7 @@ class IdleConnections:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A uvicorn HTTP connection with time limits for its client. idle: the server's idle connections"""
+    """A uvicorn HTTP connection that sets its client time limits. idle: the server's list of idle connections"""
 
     def __init__(self, *arguments: Any, idle: IdleConnections, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -102,7 +103,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop waiting for the client, since its request is complete, unless the request was already answered."""
+        """Stop waiting for the client, because its request is complete. Do nothing if it was already answered."""
         self._has_head = True
         if not self.cycle.response_complete:
             self._stop_waiting()

@@ -23,7 +23,7 @@ class HttpServer(uvicorn.Server):
     With more than `MAX_CONNECTIONS` connections, requests are answered with 503. Idle connections have separate limits,
     see `http_connections`. A client's address is the address of its connection; proxy headers are ignored.
 
-    ready: called when requests can be answered
+    ready: function that is called when requests can be answered
     """
 
     def __init__(self, application: Any, ready: Callable[[], None] = lambda: None) -> None:
@@ -49,9 +49,9 @@ class HttpServer(uvicorn.Server):
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Make `run` answer the requests that have arrived and stop the application, within about `STOP_LIMIT_S`.
+        """Make `run` answer the requests that have arrived, and then stop the application, within about `STOP_LIMIT_S`.
 
-        This sets the event `state.stopping` of the application, if it has one, so that it ends its streams.
+        This sets the application's event `state.stopping`, if it exists, so that the application ends its streams.
         """
         if self._stopping is not None:
             self._stopping.set()
@@ -62,7 +62,7 @@ class HttpServer(uvicorn.Server):
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
 ) -> None:
-    """Serve the ASGI application from `build` until SIGINT or SIGTERM. It computes on the cluster at `address`.
+    """Serve the application that `build` returns, until SIGINT or SIGTERM. It computes on the cluster at `address`.
 
     `ready` is called when requests can be answered. Raises Unavailable if the port is taken, or if the cluster or the
     application does not start.

@@ -15,7 +15,7 @@ from chorale.synth.executor.base import Progress
 MEMORY_SLACK = 2
 """A computation's worker is stopped if it uses more than this multiple of its reserved memory."""
 MAX_TASK_RETRIES = 2
-"""How often a computation is restarted after its worker has died."""
+"""Maximum number of times that a computation is restarted because its worker died."""
 
 Computation = Callable[[Any, Progress], Any]
 
@@ -31,7 +31,7 @@ class TaskFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskFailure:
-    """Says why a computation ended without a result. `error` is its exception, None if it was cancelled."""
+    """Says why a computation ended without a result. error: the exception, or None if the computation was cancelled"""
 
     kind: TaskFailureKind
     error: BaseException | None = None
@@ -62,7 +62,7 @@ class _Board:
 
 
 def _run(computation: Computation, argument: Any, board: Any, key: str, memory_bytes: int) -> Any:
-    if ray.get(board.take_too_large.remote(key)):  # the previous worker was stopped for using too much memory
+    if ray.get(board.take_too_large.remote(key)):  # the previous worker was stopped because it used too much memory
         raise MemoryError
 
     def stop() -> None:
@@ -74,9 +74,9 @@ def _run(computation: Computation, argument: Any, board: Any, key: str, memory_b
 
 
 class RayTaskBackend:
-    """Runs computations as Ray tasks; each reserves one CPU and the memory that is passed to `start`.
+    """Runs computations as Ray tasks. Each task reserves one CPU and the memory that is passed to `start`.
 
-    A task whose worker dies is restarted, so `computation` must be pure. Not thread-safe.
+    A task whose worker dies is restarted, so computations must not have side effects. Not thread-safe.
     """
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
@@ -91,7 +91,7 @@ class RayTaskBackend:
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Return the memory of the largest node in bytes, which is an upper limit for every task."""
+        """Return the memory in bytes of the node that has most. No task can use more than that."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
 
@@ -101,16 +101,16 @@ class RayTaskBackend:
         self._references[key] = task.remote(computation, argument, self._board, key, memory_bytes)
 
     def cancel(self, key: str) -> None:
-        """Kill the worker of `key`. `ended` then reports the computation as cancelled, unless it has already ended."""
+        """Kill the worker that computes `key`. Unless it had already ended, `ended` then reports it as cancelled."""
         if key in self._references:
             ray.cancel(self._references[key], force=True)
 
     def progress(self) -> dict[str, tuple[int, int]]:
-        """Return the progress that changed since the last call: key -> (done, total)."""
+        """Return key -> (done, total) for computations whose progress has changed since the last call."""
         return dict(ray.get(self._board.take.remote()))
 
     def ended(self, timeout_s: float) -> dict[str, Completion[Any]]:
-        """Return the computations that have ended, after waiting at most `timeout_s` for the first.
+        """Wait at most `timeout_s` until a computation ends; return key -> completion for all that have ended.
 
         A completion's value is the computation's result or a TaskFailure.
         """

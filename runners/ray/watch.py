@@ -1,7 +1,7 @@
 """Checks whether a Ray cluster's head responds, and whether the cluster requires a token.
 
-Ray itself needs minutes to notice that the head does not respond, and then ends the process that uses Ray. In a cluster
-without a token, anybody can run code on all its machines, including this one once it has joined.
+Ray itself needs minutes to notice that the head does not respond, and then ends the process that uses Ray. If a cluster
+requires no token, anybody can run code on all its machines, including this one once it has joined.
 """
 
 import os
@@ -16,7 +16,7 @@ LOOK_S = 0.2
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
 NOTICE_S = 1.0
-LEAST_FAILURES = 3  # more than one, because this process may have been suspended in between
+LEAST_FAILURES = 3  # more than one, because one may only mean that this process was suspended
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # ends with empty settings
 INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
 """Environment variable that `--insecure-cluster` sets to 1, for this process and its child processes."""
@@ -34,14 +34,14 @@ class ClusterLost(Unavailable):
 
 
 LossHandler = Callable[[ClusterLost], None]
-"""Called from a thread if this process's cluster is lost and nobody calls `check`. Calls to Ray may then hang
-forever, so the handler should end the process."""
+"""Function that is called from a thread if this process's cluster is lost and nobody calls `check`. Calls to Ray may
+then hang forever, so the handler should end the process."""
 
 _handlers: list[LossHandler] = []
 
 
 def handle_loss(handler: LossHandler) -> None:
-    """Set the handler to call if a cluster that this process joins later is lost."""
+    """Set the handler for the loss of clusters that this process joins from now on."""
     _handlers[:] = [handler]
 
 
@@ -61,7 +61,7 @@ def end_with_raylet() -> None:
 
 
 class ClusterWatch:
-    """Checks periodically, in a thread, whether a cluster's head at `address` answers."""
+    """Checks periodically, in a thread, whether the cluster's head at `address` answers."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -128,7 +128,7 @@ def require_authentication(address: str) -> None:
 
 
 def _answers_anybody(address: str) -> bool | None:
-    """Return True if a request without a token is answered, None if it is refused, False if there is no reply."""
+    """Return True if a request without a token is answered, None if it is refused, or False if there is no reply."""
     import grpc  # noqa: PLC0415 - only needed to join a cluster
 
     is_client = address.startswith(_CLIENT)

@@ -1,4 +1,4 @@
-"""Runs a campaign's workers on Ray: tasks build programs, actors measure them."""
+"""Runs a campaign's workers on Ray: programs are built in tasks and measured in actors."""
 
 import logging
 import math
@@ -56,7 +56,7 @@ def _dead_nodes() -> set[str]:
 
 
 def _away_from(*nodes: str) -> dict[str, str]:
-    """Return a label selector for all other nodes."""
+    """Return a label selector that matches all nodes except `nodes`."""
     return {NODE_LABEL: f"!in({','.join(sorted(nodes))})"}
 
 
@@ -68,7 +68,7 @@ def _builder(worker: bytes) -> CampaignWorker:
 
 @dataclass(slots=True, eq=False)
 class _Measurer:
-    """An actor that measures. ready: Ray reference to its node's id, available once the actor has started"""
+    """An actor that measures. ready: Ray reference to the id of its node, available once the actor has started"""
 
     actor: Any
     ready: Any
@@ -77,7 +77,7 @@ class _Measurer:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A build or measurement that waits or is being executed. deadline_s: set when it is sent to a worker"""
+    """A build or measurement that is waiting or running. deadline_s: time limit, set when it is sent to a worker"""
 
     request: Any
     limit_s: float
@@ -98,8 +98,8 @@ class RayWorkers:
     A build takes one CPU; a measurer reserves `needs` for the whole campaign. If a worker dies, its request is
     repeated, with at most `MAX_ATTEMPTS` attempts in total; then the result is a failure of kind crash. Failed
     measurements are repeated as often as `RETRIES` specifies, on another node if one is suitable. A measurement that
-    hangs is repeated once, and only if there is another node. With `alone`, no other campaign measures on a measurer's
-    machine at the same time.
+    times out is repeated once, and only if there is another suitable node. With `alone`, no other campaign measures on
+    a measurer's machine at the same time.
 
     Raises Unavailable if no node has the resources for a measurer within `needs.patience_s`.
     """
@@ -188,7 +188,7 @@ class RayWorkers:
 
     def _send(self) -> None:
         busy = [call.measurer for call in self._running.values()]
-        # For a while, Ray still offers dead nodes to tasks, and later tasks of the same kind wait for the same offer.
+        # For a while, Ray may still assign tasks to dead nodes, and later tasks of the same kind wait behind these.
         selector = _away_from(*self._dead) if self._dead else None
         task = self._task.options(name="BuildWorker", label_selector=selector)
         for _ in range(min(len(self._builds), self._builders - busy.count(None))):
@@ -233,9 +233,10 @@ class RayWorkers:
             raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
 
     def _leave_dead_nodes(self) -> None:
-        """Repeat calls that may be on a node that has died: its workers are silent, and Ray waits minutes for them.
+        """Repeat calls that may be on a node that has died. Its workers are silent, and Ray would wait minutes for
+        them.
 
-        It is unknown on which node a build runs, so all builds are repeated.
+        It is unknown on which node a build runs, so all running builds are repeated.
         """
         if time.monotonic() - self._looked_s < POLL_S:
             return
@@ -275,7 +276,7 @@ class RayWorkers:
                 self._measured(call, *answer)
 
     def _measured(self, call: _Call, node: str, completion: Completion[Outcome]) -> None:
-        """Complete the call's future with the measurement, or repeat a failed measurement."""
+        """Complete the call's future with the measurement. If it failed and may be repeated, repeat it instead."""
         outcome = completion.value
         if isinstance(outcome, RunFailure):
             elsewhere = any(  # another live node has the resources for a measurer, whether free or in use
