@@ -1,4 +1,4 @@
-"""RecordedRunner: replays measurements recorded elsewhere, so that tuning can be developed without the machine."""
+"""RecordedRunner: replays measurements from another machine, so that tuning can be developed without that machine."""
 
 import re
 from collections.abc import Iterator
@@ -32,14 +32,15 @@ _NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # parameters in re
 
 
 class RecordedRunner:
-    """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
+    """Implements `Runner` without running anything. It looks up recorded times by a program's settings and does not
+    look at its instructions, which may differ from the recorded ones.
 
     A program gets the times of one of `generator`'s recorded schedules for the same collective, placement (in place or
     not) and buffer size: `schedule` if that is given, otherwise the one with the program's k and instances. k and
-    instances come from `RunRequest.settings`, or else from the program's name; the recorded instructions may differ.
-    Repetitions are drawn with the request's seed (see `chorale.runners.recorded.table`), so identical requests have
-    identical outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm
-    `rccl` is the library's fastest recorded launch at each size, with any settings.
+    instances come from `RunRequest.settings`, or else from the program's name. Repetitions are drawn with the request's
+    seed (see `chorale.runners.recorded.table`), so identical requests have identical outcomes. Programs that were not
+    recorded, or for which the runtime fell back to the library, are rejected. The times of the algorithm `rccl` are
+    those of the library's fastest recorded launch at each size, with any settings.
     """
 
     name = "recorded"
@@ -55,7 +56,7 @@ class RecordedRunner:
 
         table:        recorded measurements; None for the shipped table
         generator:    generator of the schedules to look up
-        schedule:     the recorded schedule that every program represents, if k and instances do not determine it
+        schedule:     recorded schedule whose times every program gets; None to choose it by k and instances
         buffer_bytes: buffer size for programs that do not set one; None for the runtime's default
         """
         self._table = mi250_table() if table is None else table

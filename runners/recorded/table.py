@@ -69,7 +69,7 @@ _Time: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class _Row(BaseModel):
-    """A row in a table of runs; empty cells are None. Test programs write `N/A` if they did not check."""
+    """A row in a table of runs. Empty cells are None; `N/A` means that the test program did not check the results."""
 
     fabric: str
     collective: Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"]
@@ -91,7 +91,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The mean time of one recorded launch at one size. wrong: wrong elements in its results, None if not checked."""
+    """The mean time of one recorded launch at one size. wrong: number of wrong elements, or None if not checked"""
 
     configuration: RecordedConfiguration
     size_bytes: int
@@ -103,8 +103,8 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
     """Return the runs in a table's text, in order: two for each row, one out of place and one in place.
 
     A row without a time yields no run, and neither does a row of size 0, which test programs print if each rank's shard
-    is empty. `N/A` instead of the number of wrong elements means that results were not checked. Raises InvalidInput,
-    with the line number, if columns are missing or cells are not numbers.
+    is empty. `N/A` instead of the number of wrong elements means that results were not checked. If columns are missing
+    or cells are not numbers, raises InvalidInput with the line number.
     """
     try:
         table = csv.DictReader(io.StringIO(text, newline=""))
@@ -141,17 +141,18 @@ def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
 
 
 MIN_SLOWDOWN = 1.5
-"""Ratio of out-of-place time to in-place time that counts as far slower. MIN_WITNESSES runs must reach it, because a
-single run may be an accident."""
+"""Ratio of out-of-place time to in-place time from which a run counts as far slower. MIN_WITNESSES runs must reach it,
+because a single one may be an outlier."""
 
 SAME_TIME = 0.03
-"""Relative difference within which two times may come from the same algorithm."""
+"""If two times differ by at most this fraction, they may come from the same algorithm."""
 
 MIN_SAME_SHARE = 0.5
-"""Fraction of the other schedules that must take the same time (median over sizes and buffers)."""
+"""If a schedule takes the same time as more than this fraction of the other schedules (median over sizes and buffers),
+it did not run."""
 
 MIN_WITNESSES = 3
-"""Number of runs that must be far slower, or of schedules with equal times, to conclude that no schedule ran."""
+"""Minimum number of far slower runs, or of schedules to compare, to conclude that a schedule did not run."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
 """If the same algorithm ran in place and out of place up to a size, the times (medians over all buffers) differ by at
@@ -159,9 +160,9 @@ most EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller s
 
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
-    """Find schedules that the runtime never executed out of place, because it fell back to the library. Return schedule
-    -> largest size in bytes at which the runtime did not execute the schedule in place either, or 0.
+    """Find schedules that the runtime never executed out of place, because it fell back to the library.
 
+    Returns schedule -> largest size in bytes at which the runtime did not execute it in place either, or 0.
     runs: runs of schedules, without the library's own runs
     """
     grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
@@ -176,8 +177,8 @@ def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
             ratios[configuration.origin][size_bytes].append(out_s / times_s[other, size_bytes])
     slower = {origin: sum(r >= MIN_SLOWDOWN for at in sizes.values() for r in at) for origin, sizes in ratios.items()}
     fallen: dict[ScheduleOrigin, int] = {}
-    # For schedules that take the same time out of place as most others, the library must have run instead, because
-    # different schedules would take different times.
+    # If a schedule takes the same time out of place as most others, the library must have run in all of these cases,
+    # because different schedules would take different times.
     together: dict[object, dict[ScheduleOrigin, float]] = defaultdict(dict)
     for (configuration, size_bytes), time_s in times_s.items():
         origin = configuration.origin
@@ -257,8 +258,8 @@ class RecordedTable:
     def configurations(
         self, fabric: str, collective: str, *, of_library: bool = False
     ) -> tuple[RecordedConfiguration, ...]:
-        """Return configurations of schedules (with `of_library`: of libraries) in the table's order, including
-        configurations that fell back to the library.
+        """Return the configurations of schedules (or, if `of_library`, of vendor libraries) in the table's order. Those
+        that fell back to the library are included.
         """
         wanted = (fabric, collective, of_library)
         return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)
@@ -279,7 +280,7 @@ class RecordedTable:
         return tuple(run.time_s for run in self._at(configuration, size_bytes))
 
     def fell_back(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the runtime used its own algorithm instead of the schedule, see `find_fallbacks`."""
+        """Return whether the runtime used the library's algorithm instead of the schedule, see `find_fallbacks`."""
         largest = self._largest_fallen.get(configuration.origin)
         return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
@@ -294,11 +295,11 @@ class RecordedTable:
     def draw_s(
         self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int
     ) -> tuple[float, ...]:
-        """Return the times of `repeats` launches in seconds: each is a recorded time times a recorded deviation.
+        """Return the times of `repeats` launches in seconds. Each is a random recorded time multiplied by a random
+        recorded deviation, or unchanged if no deviations were recorded.
 
-        If there are several times, only times close to the fastest one are used, see `SAME_SETTINGS_TOLERANCE`. The
-        result depends only on the arguments, not on earlier calls. Without recorded deviations, times are returned
-        unchanged. Raises InvalidInput if there is no measurement.
+        If there are several times, only those close to the fastest one are used, see `SAME_SETTINGS_TOLERANCE`. The
+        result depends only on the arguments, not on earlier calls. Raises InvalidInput if there is no measurement.
         """
         times_s = self.times_s(configuration, size_bytes)
         usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]

@@ -31,9 +31,9 @@ _BYTE_A_SECOND = Fraction(8, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class TimeTerms:
-    """The numbers that determine a program's time on any machine; a calibration finds the factor of each.
+    """The numbers that determine a program's time. A calibration finds the machine's factor for each of them.
 
-    chain:      length of the longest chain of messages that wait for one another; it multiplies alpha
+    chain:      length of the longest chain of messages that wait for one another; its factor is alpha
     messages:   largest number of messages that one rank sends and receives
     chunk_cost: seconds without latencies if chunks have one byte and bandwidth 1 means one byte per second
     """
@@ -67,7 +67,7 @@ def max_rank_messages(program: Program) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A program's measured time for one chunk size, and the terms that should explain it."""
+    """A program's measured time for one chunk size, and the terms from which the model computes this time."""
 
     program: str
     terms: TimeTerms
@@ -99,7 +99,7 @@ class Calibration:
     """A model of times: constant_s + alpha_s * chain + overhead_s * messages + chunk_cost * bytes / unit_bytes_per_s.
 
     chain, messages, chunk_cost: see `TimeTerms`; bytes: size of a chunk
-    bandwidth_unit, unit_bytes_per_s: the topology's unit, and the real rate of a link of bandwidth 1
+    bandwidth_unit, unit_bytes_per_s: the topology's unit of bandwidth, and the measured rate of a link of bandwidth 1
     mean_error, max_error: relative errors of the fitted times
     unseen_error: mean relative error for a program that is left out of the fit; None if there is only one program
     """
@@ -119,7 +119,7 @@ class Calibration:
         return float(np.dot(observation.factors, coefficients))
 
     def network_model(self, topology: Topology) -> NetworkModel:
-        """Return alpha and bandwidths for simulations on `topology`; their times lack `constant_s` and `overhead_s`.
+        """Return alpha and bandwidths for simulations on `topology`, whose times lack `constant_s` and `overhead_s`.
 
         Raises InvalidInput for a topology with another bandwidth unit.
         """
@@ -133,7 +133,7 @@ class Calibration:
         return NetworkModel(alpha_s, efficiency=rate / NetworkModel().unit_bytes_per_s(topology))
 
     def overhead_of_traffic_s(self, traffic: Traffic) -> float:
-        """Return the seconds to add to a simulation of `traffic` with `network_model`."""
+        """Return the seconds to add to the time that a simulation of `traffic` with `network_model` gives."""
         ranks = traffic.topology.compute_count
         messages = np.zeros(ranks, dtype=np.int64)
         for step, count in Counter(traffic.steps).items():
@@ -142,7 +142,7 @@ class Calibration:
         return self.constant_s + self.overhead_s * int(messages.max(initial=0))
 
     def overhead_of_program_s(self, program: Program) -> float:
-        """Return the seconds to add to a simulation of `program` with `network_model`."""
+        """Return the seconds to add to the time that a simulation of `program` with `network_model` gives."""
         return self.constant_s + self.overhead_s * max_rank_messages(program)
 
     def to_json(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Calibration:
 
     @staticmethod
     def from_json(document: object) -> Calibration:
-        """Return the calibration that `to_json` wrote. Raises InvalidInput for anything else."""
+        """Return the calibration in a document that `to_json` wrote. Raises InvalidInput for any other document."""
         way_out = "give the JSON that `chorale run --calibrate --json` printed"
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise InvalidInput(f"a calibration must be JSON of the format {FORMAT}", repr(document)[:60], way_out)
@@ -188,7 +188,7 @@ def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calib
 def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
     factors = np.array([observation.factors for observation in observations])
     times = np.array([observation.time_s for observation in observations])
-    scale = factors.max(axis=0)  # scale columns: seconds and bytes differ by orders of magnitude
+    scale = factors.max(axis=0)  # scales the columns, because seconds and bytes differ by orders of magnitude
     scale[scale == 0] = 1.0
     from scipy.optimize import nnls  # noqa: PLC0415 (takes a second, only needed here)
 

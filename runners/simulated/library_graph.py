@@ -2,8 +2,8 @@
 
 A channel is a ring or a tree with the same rate on every link. The search tries a list of rates and takes the one at
 which all channels together carry the most (NCCL 2.28.3, src/graph/search.cc). For boxes with an NVSwitch, this module
-finds the result by counting. For boxes with direct links, it uses an upper bound for rings instead (the narrowest cut),
-so the baseline may be too strong but never too weak.
+counts how many channels fit. For boxes with direct links, it uses an upper bound for rings (the narrowest cut). So the
+modelled library may be faster than the real one, but never slower.
 """
 
 import re
@@ -26,7 +26,7 @@ LibraryName = Literal["NCCL", "RCCL"]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A kind of GPU. physical, modelled: one link's rate in GB/s, in reality and as the library assumes it"""
+    """A GPU generation. physical, modelled: a link's rate in GB/s, in reality and as the library assumes it"""
 
     name: str
     library: LibraryName
@@ -52,7 +52,7 @@ _FAMILIES = {
 }  # fmt: skip
 _FAMILY = re.compile(rf"\b({'|'.join(_FAMILIES)}):")
 _BY_RATE = ((700.0, BLACKWELL), (320.0, HOPPER), (190.0, AMPERE), (0.0, VOLTA))
-"""Lower limit in GB/s for the total rate of a GPU's NVLinks to an NVSwitch, and the generation that it implies."""
+"""(minimum total rate in GB/s of a GPU's NVLinks to an NVSwitch, GPU generation that has at least this rate)."""
 
 _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "ampere": (
@@ -68,7 +68,8 @@ _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
         (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
     ),
 }
-"""Rates in GB/s that the search tries: (within one box, over several boxes). Older GPUs use Ampere's rates."""
+"""GPU generation -> rates in GB/s that the search tries: (within one box, over several boxes). Older GPUs use Ampere's
+rates."""
 
 _UNLIMITED = 1e6
 _MOST_CHANNELS = 32
@@ -77,8 +78,9 @@ _WORTH_TRYING = 0.49
 
 @dataclass(frozen=True, slots=True)
 class LibraryGraph:
-    """The rings or trees that the search found, all with the same rates. intra, inter: a channel's rate in GB/s
-    inside a box and between boxes
+    """The channels (rings or trees) that the search found. All have the same rates.
+
+    intra, inter: a channel's rate in GB/s, inside a box and between boxes
     """
 
     channels: int
@@ -98,8 +100,8 @@ class LibraryFabric:
     links:    total rate of a GPU's links inside its box, or the narrowest cut's rate if GPUs are connected directly
     switched: whether an NVSwitch connects a box's GPUs; adds: whether that switch can multicast and add
     wired:    whether GPUs have links besides PCIe
-    nics, nic: number of links that leave a box, and the slowest one's rate; 0 for a single box
-    share:    rates that the library assumes, divided by the network's rates
+    nics, nic: number of links that leave a box, and the slowest one's rate; 0 if there is only one box
+    share:    ratio of the rates that the library assumes to the network's rates
     """
 
     generation: Generation
@@ -115,12 +117,12 @@ class LibraryFabric:
 
     @property
     def box_ranks(self) -> int:
-        """Return ranks / boxes, rounded down: the ranks per box that the library assumes even if boxes differ."""
+        """Return the ranks per box that the library assumes: ranks / boxes, rounded down, even for unequal boxes."""
         return max(1, self.ranks // self.boxes)
 
     def ring_graph(self) -> LibraryGraph:
-        """Return the rings that the search finds: at each rate it takes as many rings as links and NICs have room for,
-        and it chooses the rate with the highest total.
+        """Return the rings that the search finds. At each rate, it takes as many rings as links and NICs have room for.
+        It then chooses the rate at which the rings have the highest total rate.
         """
         if self.generation.library == "RCCL":
             rate = self.generation.modelled if self.wired else self.links
@@ -138,7 +140,7 @@ class LibraryFabric:
                 best = LibraryGraph(found, speed, speed)
         if best.channels == 0:
             return LibraryGraph(1, self.links, min(self.links, self.nic) if self.nics else self.links)
-        # The library splits channels in two if one would be too fast.
+        # If channels would be too fast, the library splits each of them in two.
         newer = self.generation in (HOPPER, BLACKWELL)
         if best.intra < 25.0 or (newer and best.intra < 50.0 and best.channels > 4):
             return best
@@ -149,7 +151,7 @@ class LibraryFabric:
     def nvls_graph(self) -> LibraryGraph | None:
         """Return the channels of NVLS, or None if switches or GPUs do not support it or fewer than two channels fit.
 
-        Each channel has one GPU as its head, whose links transfer the channel's data twice.
+        Each channel has one GPU as its head. This GPU's links transfer the channel's data twice.
         """
         if not self.adds or self.generation not in (HOPPER, BLACKWELL) or self.box_ranks < 2:
             return None
@@ -174,7 +176,7 @@ class LibraryFabric:
 
     def tree_graph(self, rings: LibraryGraph) -> LibraryGraph:
         """Return one tree per ring. Over several boxes, a tree may have a higher rate within a box than a ring, because
-        it uses one link fewer there.
+        it uses one fewer link there.
         """
         if not self.nics or self.box_ranks < 2:
             return rings
@@ -189,7 +191,7 @@ class LibraryFabric:
 
 
 def has_gpus(topology: Topology) -> bool:
-    """Return whether ranks are GPUs, judging by the topology's spec, machine file or switch names."""
+    """Return whether ranks are known to be GPUs, from the topology's spec, machine file or switch names."""
     kinds = {name.partition(":")[0] for name in topology.node_ids[topology.compute_count :]}
     return bool(_FAMILY.search(topology.spec) or _stated_generation(topology) or kinds & {"nvswitch", "cpu"})
 
@@ -197,10 +199,10 @@ def has_gpus(topology: Topology) -> bool:
 def library_fabric(topology: Topology, library: LibraryName | None = None) -> LibraryFabric:
     """Return `topology` as `library` models it. Raises InvalidInput if bandwidths are in units of links.
 
-    library: by default the library for the topology's GPUs
+    library: None for the library of the topology's GPUs
 
-    A network from a machine file contains the rates that the library assumes. In other networks, multiples of a
-    physical link's rate are converted to the library's rates, and other rates are used unchanged.
+    A network from a machine file contains the rates that the library assumes. In other networks, rates that are
+    multiples of a physical link's rate are converted to the library's rates, and other rates are used unchanged.
     """
     network = topology.expected or topology
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
@@ -217,7 +219,7 @@ def library_fabric(topology: Topology, library: LibraryName | None = None) -> Li
     width = gbytes * _width(network, ranks[0], switch)
     if switch is not None or len(ranks) < 2:
         links = width if switch is not None else gbytes * _UNLIMITED
-    else:  # an upper bound for the bandwidth of rings through all ranks of the box: the allgather's cut
+    else:  # the allgather's cut gives an upper bound for the bandwidth of rings through all ranks of the box
         outside = [network.node_ids[node] for node in np.flatnonzero(~inside).tolist()]
         box = without(network, outside, [], network.spec) if outside else network
         links = gbytes * float(1 / lower_bound(box, ALLGATHER).value) * (len(ranks) - 1) / len(ranks)
@@ -256,9 +258,9 @@ def _stated_generation(topology: Topology) -> Generation | None:
 
 
 def _counted(width: float, generation: Generation, wired: bool) -> float:
-    """Return the library's rate divided by the physical rate, for links with a total of `width` GB/s.
+    """Return the ratio of the rate that the library assumes to `width`, the links' total rate in GB/s.
 
-    It is 1 if `width` is not a multiple of a physical link's rate: then it is assumed to be the library's rate already.
+    If `width` is not a multiple of a physical link's rate, the ratio is 1: `width` already is the library's rate.
     """
     physical = {generation.physical: generation.modelled} if wired else _PCI
     for rate, modelled in physical.items():
@@ -268,7 +270,7 @@ def _counted(width: float, generation: Generation, wired: bool) -> float:
 
 
 def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
-    """Return bool[nodes]: whether a node is a rank of the first box or a switch inside that box."""
+    """Return an array that says for each node whether it is a rank of the first box or a switch inside this box."""
     links, ranks = topology.links, topology.compute_count
     if not max(boxes):
         return np.ones(topology.node_count, dtype=np.bool_)
@@ -301,7 +303,7 @@ def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
 
 
 def _width(topology: Topology, rank: int, switch: int | None) -> float:
-    """Return the bandwidth from `rank` to `switch`; if it is None, to the first neighbour (a rank if possible)."""
+    """Return the bandwidth from `rank` to `switch`; if `switch` is None, to a neighbour (another rank if possible)."""
     links = topology.links
     ends = links.dst[links.src == rank]
     near = ends[ends < topology.compute_count]

@@ -1,9 +1,10 @@
-"""Computes the times of a library's own algorithms from its published model, as the baseline of comparisons.
+"""Computes the times of a library's own algorithms from its published model, as a baseline for comparisons.
 
-NCCL and RCCL: latencies and rates come from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3, RCCL 2.27), the
-channels from `chorale.runners.simulated.library_graph`. RCCL's corrections by size are omitted, because they affect the
-choice of algorithm but not its time. MPICH and Open MPI publish which algorithm they use but no latencies: their times
-come from the congestion model, with the links' latencies or typical ones. No time is below the proven bound.
+For NCCL and RCCL, latencies and rates come from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3, RCCL 2.27),
+and channels from `chorale.runners.simulated.library_graph`. RCCL's corrections for sizes are omitted, because they
+affect which algorithm RCCL chooses, but not its time. MPICH and Open MPI publish which algorithms they use, but no
+latencies. Their times come from the congestion model, with the links' latencies or typical ones. No time is below the
+proven bound.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,25 +37,25 @@ VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
 """Library versions whose source code the models follow."""
 PROTOCOLS = ("ll", "ll128", "simple")
 IN_SWITCH = ("nvls", "nvls_tree")
-"""Algorithms in which switches add, so that the bound with switches that add applies to them."""
+"""Algorithms in which switches add data. Their rates are limited by the bound for networks with such switches."""
 
 _TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""Fraction of their rate that trees reach: a row per protocol, a column per power-of-two size from 64 B on."""
+"""Fraction of its rate that a tree reaches: a row for each protocol, a column for each power-of-two size from 64 B."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryAlgorithm:
-    """A library's algorithm. name: as in its tuner; bytes_per_s: highest rate, in bytes of the vector per second
+    """A library's algorithm. name: as in the library's tuner; bytes_per_s: maximum rate, in vector bytes per second
 
-    protocol:   NCCL or RCCL protocol, "" for MPI libraries
-    channels:   number of parallel rings or trees, 1 for MPI libraries
-    method:     Chorale's method with the same schedule, if there is one
-    correction: fraction of `bytes_per_s` that is reached at 64 B, 128 B, 256 B and so on; empty for all of it
-    plateau_bytes: vector size from which `latency_s` is multiplied by 1.4; None for never
+    protocol:   protocol of NCCL or RCCL; "" for MPI libraries
+    channels:   number of parallel rings or trees; 1 for MPI libraries
+    method:     Chorale's method with the same schedule, or None
+    correction: fractions of `bytes_per_s` that are reached at 64 B, 128 B, 256 B and so on; empty if there is no loss
+    plateau_bytes: vector size from which `latency_s` is multiplied by 1.4; None if it never is
     """
 
     library: str
@@ -84,11 +85,11 @@ class LibraryAlgorithm:
 def library_algorithms(
     topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | Literal["MPI"] | None = None
 ) -> list[LibraryAlgorithm]:
-    """Return the library's algorithms for `collective` on `topology`; [] if the library publishes no model.
+    """Return the library's algorithms for `collective` on `topology`; [] if the library publishes no model for it.
 
-    library: by default NCCL or RCCL, and also MPI libraries unless the network is known to consist of GPUs
+    library: None for NCCL or RCCL, together with MPI libraries unless the ranks are known to be GPUs
 
-    If bandwidths are in units of links, only MPI libraries are returned, and 1 link counts as 1 byte per second.
+    If bandwidths are in units of links, only MPI libraries' algorithms are returned, and a link has 1 byte per second.
     """
     found: list[LibraryAlgorithm] = []
     if collective.name.value not in MPI_METHODS:
@@ -102,11 +103,11 @@ def library_algorithms(
             if verified is not None:
                 rate = float(unit_bytes_per_s(topology) / verified.cost.time_per_byte)
                 latency_s = 0.0
-                if topology.bandwidth_unit != "link":  # time for an empty vector, with the links' or typical latencies
+                if topology.bandwidth_unit != "link":  # the time of an empty vector with the links' or usual latencies
                     model, streams = NetworkModel.usual(topology), traffic_of(verified.schedule).streams()
                     latency_s = float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))
                 found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, latency_s, rate, method))
-    # At most the rate of the proven bound, because models may assume rates that the network does not have
+    # Rates are limited by the proven bound, because models may assume rates that the network does not have.
     proven = partial(_proven_rate, topology, collective)
     return [replace(each, bytes_per_s=min(each.bytes_per_s, proven(each.name in IN_SWITCH))) for each in found]
 
@@ -122,7 +123,7 @@ def library_best(algorithms: Sequence[LibraryAlgorithm]) -> LibraryAlgorithm:
 
 
 def fastest_of_each(algorithms: Sequence[LibraryAlgorithm]) -> list[LibraryAlgorithm]:
-    """Return each algorithm with its fastest protocol for large sizes, fastest algorithm first."""
+    """Return each algorithm once, with the protocol that is fastest for large sizes. The fastest algorithm is first."""
     found: dict[tuple[str, str], LibraryAlgorithm] = {}
     for each in sorted(algorithms, key=lambda each: -each.bytes_per_s):
         found.setdefault((each.library, each.name), each)
@@ -130,14 +131,14 @@ def fastest_of_each(algorithms: Sequence[LibraryAlgorithm]) -> list[LibraryAlgor
 
 
 def baseline_label(baseline: Mapping[str, Any]) -> str:
-    """Return the library, version and algorithm in `LibraryAlgorithm.document()` as text for users."""
+    """Return text for users with the library, version and algorithm in a result of `LibraryAlgorithm.document()`."""
     how = f", {baseline['channels']} channels" if baseline["channels"] > 1 else ""
     return f"{baseline['library']} {baseline['version']} ({baseline['algorithm']}{how})"
 
 
 class _Latencies(NamedTuple):
-    """Latencies in microseconds: `base` of a call, the others of a step over NVLink, PCIe or the network. Each maps
-    tree and ring to the latencies with the protocols LL, LL128 and Simple.
+    """Latencies in microseconds: `base` for a call, the others for a step over NVLink, PCIe or the network. Each field
+    maps tree and ring to the latencies with the protocols LL, LL128 and Simple.
     """
 
     base: Mapping[str, tuple[float, float, float]]
@@ -158,9 +159,8 @@ _RCCL = _Latencies(
     {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
     {"tree": (10.5, 10.5, 22.4), "ring": (9.5, 9.5, 19.8)},
 )
-"""Steps inside boxes have MI300's latencies (tuning model 5), steps between boxes MI200's (model 3):
-RCCL's model exaggerates the latency of rings between MI300 boxes, to make its tuner choose LL.
-"""
+"""Steps inside boxes have MI300's latencies (tuning model 5), steps between boxes MI200's (model 3), because RCCL's
+model for MI300 exaggerates the latency of rings between boxes to make its tuner choose LL."""
 _NVLS_US, _NVLS_TREE_NET_US = 25.0, 14.0
 _NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
 _GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
@@ -169,8 +169,8 @@ _RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
 _TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 _TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 _NVLS_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
-"""Maximum GB/s: a row per generation, columns for one box, two boxes and more. LL values are totals over all channels,
-the other protocols' values are per channel."""
+"""Maximum rates in GB/s: a row for each generation, columns for one box, two boxes and more. Rates with LL are totals
+over all channels; rates with other protocols are per channel."""
 
 
 def _gpu_algorithms(fabric: LibraryFabric, collective: Collective) -> Iterator[LibraryAlgorithm]:
@@ -198,7 +198,8 @@ def _algorithm(
 
 
 def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
-    """Yield rings with each protocol. Broadcast and reduce are pipelined along the ring: one step's latency counts."""
+    """Yield the ring algorithm with each protocol. Broadcast and reduce are pipelined along the ring, so their latency
+    is that of one step."""
     ranks, boxes, is_rccl = fabric.ranks, fabric.boxes, fabric.generation.library == "RCCL"
     costs = _RCCL if is_rccl else _NCCL
     spreads = name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
@@ -229,7 +230,7 @@ def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> 
 
 
 def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
-    """Yield double binary trees between boxes and chains inside boxes, with each protocol."""
+    """Yield the tree algorithm with each protocol: double binary trees between boxes, chains inside boxes."""
     boxes, is_rccl = fabric.boxes, fabric.generation.library == "RCCL"
     costs = _RCCL if is_rccl else _NCCL
     inside, levels = (costs.nvlink if fabric.wired else costs.pci)["tree"], boxes.bit_length() - 1
@@ -253,7 +254,7 @@ def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgori
 
 
 def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgorithm]:
-    """Yield NVLS in one box, NVLSTree in several. NCCL's model multiplies the rate by (channels - 1) / channels."""
+    """Yield NVLS for one box, NVLSTree for several. NCCL's model multiplies the rate by (channels - 1) / channels."""
     graph = fabric.nvls_graph()
     if graph is None:
         return
@@ -277,7 +278,7 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
     """Return the maximum rate in GB/s from `table` for the fabric's GPUs and number of boxes.
 
-    of_hosts: whether hosts limit the rate between boxes, as for LL; their CPUs are assumed to be AMD's
+    of_hosts: whether hosts limit the rate between boxes, as for LL (their CPUs are assumed to be AMD's)
     """
     name = fabric.generation.name
     row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1
@@ -303,15 +304,15 @@ MPI_METHODS: Mapping[str, Sequence[tuple[str, str, str]]] = {
     ),
     "reduce": (("MPICH", "reduce_scatter_gather", "rabenseifner"), ("MPICH", "binomial", "recursive-doubling")),
 }
-"""For each collective: (library, its name for the algorithm, Chorale's method with the same schedule)."""
+"""Collective -> (library, the library's name of an algorithm, Chorale's method with the same schedule)."""
 
 
 MAX_MPI_RANKS = 512
-"""Largest number of ranks for which MPI libraries' schedules are generated for comparisons."""
+"""Maximum number of ranks for which the schedules of MPI libraries are generated for comparisons."""
 
 
 def unit_bytes_per_s(topology: Topology) -> Fraction:
-    """Return how many bytes per second a bandwidth of 1 means; 1 if bandwidths are in links."""
+    """Return how many bytes per second a bandwidth of 1 means; 1 if bandwidths are in units of links."""
     return Fraction(1) if topology.bandwidth_unit == "link" else NetworkModel().unit_bytes_per_s(topology)
 
 

@@ -23,16 +23,16 @@ from chorale.synth.topology.topology import Topology
 class PlanPrices:
     """The latencies of a plan's operations in seconds, in addition to the time of bytes on the links.
 
-    packets, port_packets: until the receiver sees packets that threads or a port have written
-    put:                   until chunks written by threads have arrived
-    read:                  until the data of a read, or a switch's result, have arrived (a round trip)
-    signal, relaxed:       until the receiver sees a signal in memory, with and without ordering of earlier writes
-    port:                  until the receiver sees a signal, or a put with signal, through a port
-    launch, packet_launch: start of a call that uses signals, or packets
+    packets, port_packets: time until the receiver sees packets that threads have written, or that a port has written
+    put:                   time until chunks written by threads have arrived
+    read:                  time until the data of a read, or a switch's result, have arrived (a round trip)
+    signal, relaxed:       time until the receiver sees a signal in memory, with and without ordering of earlier writes
+    port:                  time until the receiver sees a signal, or a put with signal, through a port
+    launch, packet_launch: time to start a call that uses signals, or one that uses packets
 
-    The defaults are latencies that NCCL 2.27 assumes per step (src/graph/tuning.cc): LL 0.6 us on NVLink and 2.7 us on
-    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us for the start; a read takes twice LL. The defaults
-    are meant for ranking kinds of plans and have not been measured with MSCCL++.
+    The defaults are based on what NCCL 2.27 assumes per step (src/graph/tuning.cc): for LL 0.6 us on NVLink and 2.7 us
+    on the network, for Simple 3.4 us and 14 us, and 6.6 us or 8.4 us for the start. A read takes twice as long as LL.
+    The defaults are meant for ranking kinds of plans and have not been measured with MSCCL++.
     """
 
     packets: float = 0.6e-6
@@ -57,7 +57,8 @@ class PlanPrices:
         return self.read if reads or operation.kind == "switch" else self.put
 
     def of_signal(self, operation: Operation) -> float:
-        """Return the latency of the signal that `operation` sends; 0 for a put with signal: `of_move` includes it."""
+        """Return the latency of the signal that `operation` sends. It is 0 for a put with signal, because `of_move`
+        includes it there."""
         if operation.action.moves:
             return 0.0
         if operation.kind == "port":
@@ -71,7 +72,7 @@ FREE = PlanPrices(*(0.0,) * 9)
 def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, NetworkModel]:
     """Return the latencies of `program`'s operations, and the network model for its messages.
 
-    For a plan, the latencies of operations replace those of links if `model` has no alpha; otherwise they are 0.
+    For a plan, if `model` has no alpha, operations have latencies and links have none. Otherwise, operations have none.
     """
     if not program.one_sided or model.alpha_s:
         return FREE, model
@@ -81,10 +82,10 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
 class PlanMessages:
     """Finds the messages that the operations of `plan` send on `topology`.
 
-    A group of ranks uses a switch that supports the operation if all have links to and from it: the switch reads
-    each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that rank.
-    Without such a switch, chunks go directly between the rank and each other rank of the group. Message sizes count
-    parts of chunks (`parts` per chunk), so that they are integers.
+    A group of ranks uses a switch if the switch supports the operation and has links to and from all of them. It then
+    reads each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that
+    rank. Without such a switch, chunks go directly between the rank and each other rank of the group. Message sizes are
+    counted in parts of chunks (`parts` per chunk), so that they are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
@@ -137,9 +138,10 @@ class PlanMessages:
 
 
 class _Put(NamedTuple):
-    """A message that the operation `step` of `block` sends. gate: see `MessageGraph`; chunks: size in parts of chunks
+    """A message that operation number `step` of a block sends. gate: see `MessageGraph`; chunks: size in parts of
+    chunks
 
-    is_read: whether the block waits until the data have arrived, as in reads and switch operations
+    is_read: whether the block waits until the data have arrived, as it does for reads and switch operations
     """
 
     connection: Connection
@@ -161,17 +163,17 @@ class _Signal(NamedTuple):
 
 
 _End = tuple[int, int, Kind]
-"""Rank, number of a channel within the rank, channel kind."""
+"""One end of a channel: (rank, number of the channel within the rank, channel kind)."""
 
 
 class PlanFlows:
     """Builds the flow graph of `plan` on `topology`. The caller must have checked that `topology` can run `plan`.
 
-    `prices` are the operations' latencies. Blocks are sequential: a put blocks its block until the data have left the
-    rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and the
-    data that were put before the signal have arrived, or when its packets have arrived. A pipeline is not split into
-    parts. Semaphores, barriers and local work take no time. Message sizes count chunks. Signals with a latency are
-    messages without chunks and links; they follow the puts in the order of messages.
+    `prices` are the operations' latencies. Blocks are sequential. A put occupies its block until the data have left the
+    rank; a read or a switch operation occupies its block until the data have arrived. A waiting block continues when
+    the signal and the data that were put before the signal have arrived, or when its packets have arrived. A pipeline
+    is not split into parts. Semaphores, barriers and local work take no time. Message sizes are in chunks. Signals with
+    a latency are messages without chunks and links; their numbers follow those of the puts.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology, prices: PlanPrices = FREE) -> None:
@@ -240,7 +242,7 @@ class PlanFlows:
         ]  # fmt: skip
 
     def _edges(self) -> set[tuple[int, int]]:
-        """Return the graph's (cause, effect) pairs, by the numbers of events in `MessageGraph`."""
+        """Return the graph's (cause, effect) pairs. Events have the numbers that `MessageGraph` defines."""
         gates = self._first[-1]
         of_gate: dict[int, list[int]] = defaultdict(list)
         for message, put in enumerate(self.puts):
@@ -257,11 +259,11 @@ class PlanFlows:
 
     @property
     def _arrival(self) -> int:
-        """Return the number of the first message's arrival event; the other messages' arrivals follow."""
+        """Return the event number of the first message's arrival. The arrivals of the other messages follow it."""
         return int(self._first[-1]) + len(self.puts) + len(self._told)
 
     def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return edges to each wait: from the peer's signal, and from the arrival of data put before that signal."""
+        """Return edges to each wait, from the peer's signal and from the arrival of data put before that signal."""
         signals: dict[_End, list[list[int]]] = defaultdict(list)
         told = iter(range(self._arrival + len(self.puts), self._arrival + len(self.puts) + len(self._told)))
         waits_at: dict[_End, list[int]] = defaultdict(list)
@@ -287,8 +289,8 @@ class PlanFlows:
         }
 
     def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return edges to each operation that reads packets: from the packets' arrival, or from the operation on the
-        same rank that wrote them.
+        """Return edges to each operation that reads packets, from the packets' arrival or, if they were written on the
+        same rank, from the operation that wrote them.
         """
         pieces = pieces_of_a_chunk(self._plan, 1)
         maker, arrival = MoveMaker(self._plan, pieces), self._arrival
@@ -306,7 +308,7 @@ class PlanFlows:
         return {(cause, gate) for slot, gate in taken for cause in written[slot] if cause != gate}
 
     def _barrier_edges(self) -> set[tuple[int, int]]:
-        """Return the barriers' edges: each block continues only when all blocks have reached the same round."""
+        """Return the barriers' edges: a block continues when all its barrier's blocks have reached the same round."""
         met: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for number, (rank, _, _) in enumerate(self._blocks):
             rounds: Counter[int] = Counter()

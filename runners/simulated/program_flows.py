@@ -26,11 +26,11 @@ class ProgramTrace:
     src, dst, channel: the message's connection
     block, step:       the sender's instruction; step counts from 0 within the block
     adds:              whether the receiver adds the message to its data
-    route:             index into `routes`, the links of its path
+    route:             index of the message's path in `routes`
     chunks:            message size in the program's chunks
     start_s:           start of the sender's instruction (the message leaves alpha later)
-    left_s, arrived_s: time when the last byte left the sender and when it arrived
-    end_s:             end of the program
+    left_s, arrived_s: when the message's last byte left the sender, and when it arrived
+    end_s:             when the program ended
     """
 
     src: TraceIndices
@@ -68,8 +68,8 @@ class _Edges(NamedTuple):
 class ProgramFlows:
     """Builds the flow graph of `program` on `topology`. The caller must have checked that `topology` can run `program`.
 
-    Blocks are sequential; local work takes no time. A send blocks its block until the message has left the rank, and
-    it starts only when the connection's queue (of the protocol's depth) has room.
+    Blocks are sequential; local work takes no time. A send occupies its block until the message has left the rank. It
+    starts only when the connection's queue has room; the protocol determines the queue's depth.
 
     loops:  number of times that every block runs its instructions, each time on an equal part of every chunk
     slices: number of equal messages into which an instruction splits its data; queues hold `slices` times as many
@@ -86,7 +86,7 @@ class ProgramFlows:
         self._first = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self._ids = {(rank, number): index for index, (rank, number, _) in enumerate(self._blocks)}
         self._sends, self._takes = self._ends()
-        # A gate opens when a part of an instruction starts; `_message[gate]` is the number of its message, -1 for none.
+        # A gate opens when a part of an instruction starts. `_message[gate]` is the number of its message, or -1.
         self._message = np.full(self._first[-1], -1, dtype=np.int64)
         for number, gate in enumerate(np.sort(np.concatenate([np.zeros(0, np.int64), *self._sends.values()]))):
             self._message[gate] = number
@@ -106,7 +106,7 @@ class ProgramFlows:
         return found
 
     def trace(self, times: FlowTimes) -> ProgramTrace:
-        """Return every message with its times; `times` are those of `graph`, whose events have all happened."""
+        """Return every message with its times. times: times of the events in `graph`, which must all have happened"""
         gates = np.flatnonzero(self._message >= 0)
         message = np.arange(self.graph.messages)
         gate, loop = gates[message % len(gates)], message // max(1, len(gates))
@@ -127,7 +127,7 @@ class ProgramFlows:
         )  # fmt: skip
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Map each connection to the gates of the instructions that send on it, and of those that receive from it."""
+        """Return two mappings: connection -> gates of the instructions that send on it, and of those that receive."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):
@@ -167,8 +167,8 @@ class ProgramFlows:
         return int(self._message.max(initial=-1)) + 1
 
     def _block_edges(self) -> Iterator[_Edges]:
-        """Yield the edges between parts of a block's instructions: the first must end before the second starts. Each
-        block starts a loop only after its previous loop has ended.
+        """Yield the edges between parts of instructions in a rank's blocks: the first part must end before the second
+        starts. A block starts a loop only after its previous loop has ended.
         """
         pairs = []
         for index, (rank, _, block) in enumerate(self._blocks):
@@ -189,7 +189,7 @@ class ProgramFlows:
                 yield _Edges(self._done(self._first[busy + 1] - 1, loop - 1), self._first[busy] + offset)
 
     def _queue_edges(self) -> Iterator[_Edges]:
-        """Yield edges for messages: receivers wait for arrivals, and senders wait while the queue is full."""
+        """Yield the edges that make receivers wait for messages to arrive, and senders wait while a queue is full."""
         depth = QUEUE_DEPTH[self._program.protocol] * self._slices
         for connection, gates in self._sends.items():
             offsets = np.repeat(np.arange(self._loops), len(gates))
@@ -200,7 +200,7 @@ class ProgramFlows:
             yield _Edges(take[:-depth], send[depth:])
 
     def _done(self, gates: Indices, loop: int) -> Indices:
-        """Return each gate's end event: its message's departure or, without a message, the gate's opening."""
+        """Return each gate's end event: the departure of its message or, if it has no message, the gate's opening."""
         messages = self._message[gates]
         left = self._gates + loop * self._messages_of_a_loop + messages
         return np.where(messages >= 0, left, gates + loop * len(self._message))

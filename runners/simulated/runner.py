@@ -36,14 +36,14 @@ _SHOWN_BLOCKS = 8
 
 
 class SimulatedRunner:
-    """Implements `Runner` without running anything: the same request always gives the same times.
+    """Implements `Runner` with a simulation, so that the same request always gives the same times.
 
-    `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. With `buffer_bytes`
-    (in the runner or in a request's settings), long chunks go through buffers of that size as on GPUs: every block
+    `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. If `buffer_bytes` is
+    set (in the runner or in a request's settings), long chunks go through buffers of that size as on GPUs: every block
     loops over parts of at most half a buffer, each in two slices. Otherwise, a chunk is one message. A program that
     deadlocks at its protocol's queue depth is reported as a timeout. If the model has no alpha, plans (and programs
-    that are lowered to plans) get a latency for each kind of operation. Nothing is random and no clock is read, so
-    `repeats` identical times are reported, and `timeout_s` and `seed` have no effect.
+    that are lowered to plans) get a latency for each kind of operation. Nothing is random and no clock is read, so all
+    `repeats` times are identical, and `timeout_s` and `seed` have no effect.
     """
 
     name = "simulated"
@@ -73,7 +73,7 @@ class SimulatedRunner:
                 return measured
             results[name] = measured
         if request.library:
-            # Use the published model of the library, without latencies if those of programs are 0 too.
+            # Use the library's published model. If programs have no latencies, the library has none either.
             collective = collective_of_ranks(next(iter(request.programs.values())))
             algorithms = library_algorithms(request.topology, collective)
             if not algorithms:
@@ -88,7 +88,7 @@ class SimulatedRunner:
         return Measurement(self.name, results, environment)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the name of the library's own choice; its times come from the library's published model."""
+        """Return the name for the library's own choice of algorithm, with times from the library's published model."""
         return (MODELLED,) if collective in MODELLED_COLLECTIVES else ()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class SimulatedRunner:
     def _replay(
         self, name: str, requested: AnyProgram, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
-        program = requested  # runtimes for one-sided operations execute the program's plan
+        program = requested  # if the target's runtime has one-sided operations, it executes the program's plan instead
         if isinstance(program, Program) and target_named(program.target).limits.one_sided_operations is not None:
             program = plan_of(program)
         prices, model = priced(program, self._model)

@@ -32,12 +32,12 @@ from chorale.synth.redaction import redacted
 
 BUILD_LIMIT_S = 600.0
 MEASURE_GRACE_S = 30.0
-"""Time that a measurement may take beyond the time limit that the runner enforces."""
+"""Seconds that a measurement may take beyond the time limit that the runner enforces."""
 ALONE_PATIENCE_S = 600.0
 
 RETRIES: Mapping[FailureKind, int] = MappingProxyType({FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2})
-"""How often a failed measurement is repeated, by failure kind. Wrong results and refusals are never repeated,
-because they do not depend on chance."""
+"""Failure kind -> how often a failed measurement is repeated. Wrong results and refusals are never repeated, because
+they do not depend on chance."""
 
 RunnerFactory = Callable[[], Runner]
 """A picklable function that creates a runner, for example `functools.partial(create_runner, "local")`."""
@@ -45,7 +45,7 @@ CLOSE_LIMIT_S = 5.0
 
 
 class CampaignWorker:
-    """Builds and measures a campaign's candidates. The builder and the runner are created at first use, not pickled.
+    """Builds and measures a campaign's candidates. Its builder and runner are created at first use and never pickled.
 
     alone: whether measurements wait until no other campaign measures on this machine
     """
@@ -64,7 +64,7 @@ class CampaignWorker:
         return _timed(self._builder.build, request)
 
     def measure(self, request: RunRequest) -> Completion[Outcome]:
-        """Measure a candidate; the runner's errors become failures."""
+        """Measure a candidate. If the runner raises an error, return it as a RunFailure."""
         return _timed(self._measured, request)
 
     def close(self) -> bool:
@@ -89,10 +89,10 @@ class CampaignWorker:
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`. In a race (see `Race`), measure a few repetitions first, then the rest only at sizes at which
+    """Measure `request`. If it has a `Race`, measure a few repetitions first, and the rest only at the sizes at which
     the program is not clearly slower than the best one.
 
-    Each of the two parts has the full time limit. If a part fails, its failure is the result.
+    Each of the two measurements has the full time limit. If one of them fails, its failure is the result.
     """
     race = request.race
     if race is None or race.first_repeats >= request.repeats:
@@ -118,7 +118,7 @@ def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
     """Return the indices of the sizes at which a program is not clearly slower than the best known one.
 
     If a reference was measured too, each repetition is compared with the reference's repetition next to it, because
-    other load on the machine slows both. If the program were as fast as the best known one, all n repetitions would
+    other load on the machine slows both. If the program is as fast as the best known one, all n of its repetitions
     exceed the ratio with a probability of at most 2^-n.
     """
     on = []
@@ -160,8 +160,8 @@ def _timed(work: Callable[[Any], Value], request: Any) -> Completion[Value]:
 class LocalWorkers:
     """Implements `Workers` on this machine, with `builders` processes that build and `measurers` that measure.
 
-    If a process dies, it is replaced and its request is repeated a few times. Failed measurements are repeated as often
-    as `RETRIES` specifies.
+    If a process dies, it is replaced and its request is repeated a few times. Measurements that fail are repeated as
+    often as `RETRIES` specifies.
     """
 
     def __init__(
