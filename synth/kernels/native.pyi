@@ -45,15 +45,15 @@ def add_priced_loads(
     O(links * log(links)) per source.
 
     Args:
-        network: (incoming, src, outgoing, outgoing_links, dst, demand): the links by target and by source, and the
-            units that each source sends to each node, for all sources alike or one row per source.
+        network: (incoming, src, outgoing, outgoing_links, dst, demand): the links grouped by target and by source, and
+            the units that a source sends to each node: one row for all sources, or one row per source.
         prices: Each link's price, above 0; links are sorted by head.
         units: Number of indivisible units into which each unit of demand is divided.
 
     Returns:
-        Two sums over all units of demand: the distances, and the smoothed distances
-        -temperature * log(sum over paths of exp(-price / temperature)). The derivatives of the second sum with respect
-        to the prices are the loads, up to rounding.
+        Two sums over all units of demand: the sum of their distances, and the sum of their smoothed distances, which
+        are -temperature * log(sum over paths of exp(-price / temperature)). The derivatives of the second sum with
+        respect to the prices are the loads, up to rounding.
     """
 
 def price_distances(
@@ -98,7 +98,7 @@ def copy_trees(
     room: Reals,
     rounds: int,
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ranks]:
-    """Grow a tree from each source to `targets[offsets[i]:offsets[i + 1]]`, in which only ranks copy data.
+    """Grow a tree from each `source[i]` to `targets[offsets[i]:offsets[i + 1]]`, in which only ranks copy data.
 
     Trees with links whose load exceeds their `room` are grown again, in at most `rounds` rounds. O(links * log(links))
     per path of a tree.
@@ -123,7 +123,7 @@ def route(
 ) -> None:
     """Round `flows` to integers that deliver `units` times the demand, and write these to `whole`, [sources, links].
 
-    debt: per link, flow lost by rounding so far: sum of exact flows minus sum of rounded flows; updated
+    debt: flow lost by rounding so far on each link: the sum of exact flows minus the sum of rounded flows; updated
     """
 
 def peel(
@@ -161,8 +161,8 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
     """Return the largest load of each step over nodes `first` to `last` - 1, and the links that cause it.
 
     Returns:
-        (p, q, node, links) per step: the load p / q in lowest terms, a node with this load, and its critical set of
-        links, which needs exactly p / q ticks to carry the shards that only it can bring. q = 0 if nothing arrives in
+        (p, q, node, links) per step: the load p / q in lowest terms, a node with this load, and its critical links.
+        These need exactly p / q ticks to carry the shards that no other links can bring. q = 0 if nothing arrives in
         the step.
     """
 
@@ -175,10 +175,11 @@ def integral_chunk_times(
     chunks, or none if time < a.
 
     Args:
-        least_top, least_bottom: Lower bound on each step's time in ticks of a chunk: numerator, denominator.
+        least_top, least_bottom: Numerator and denominator of a lower bound on each step's time, in ticks of a chunk.
 
     Returns:
-        (p, q, node, links) per step: the time p / q, and the node and links that need more than the lower bound, or -1.
+        (p, q, node, links) per step: the time p / q, and the node and its links that need more time than the lower
+        bound; the node is -1 if there is none.
     """
 
 def assign_chunks(
@@ -216,25 +217,25 @@ def loads_of_low_diameter(tails: Matrix[np.int32], chosen: Ints, max_steps: int)
 
     tails: [N, degree], tails of the in-links of every node; degree <= 8. `chosen`: at least one node from every orbit.
     A step's load is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the arriving shards
-    that only S brings (full paper, theorem 19). A shard arrives if the node does not have it yet, and link k brings it
-    if its tail has it. Nodes whose load is clearly below the largest are skipped. Memory: N^2 / 4 bytes.
+    that only S brings (full paper, theorem 19). A shard arrives at a node that does not have it yet, and a link brings
+    it if the link's tail has it. Nodes whose load is clearly below the largest are skipped. Memory: N^2 / 4 bytes.
     Time: O(diameter * degree * N * N / 64); for nodes that are not skipped, 2^degree replaces degree.
     """
 
 def best_generators(
     right: Matrix[np.int32], degree: int, two_way: bool, max_steps: int, trials: int, seed: int
 ) -> tuple[Ints, Matrix[np.int32]]:
-    """Try `trials` random generator sets; return the minimum total load for each number of steps, and its generators.
+    """Try `trials` random generator sets; return the minimum total load for each number of steps, with its generators.
 
     The same seed gives the same result. O(trials * N * degree), and O(steps * degree * 2^degree) for each graph that
     may beat the best one with the same number of steps.
 
     Args:
-        right: [N, N] of `chorale.synth.finder.cayley_search.multiplication_table`.
+        right: Result of `chorale.synth.finder.cayley_search.multiplication_table`, [N, N].
 
     Returns:
-        int64[max_steps + 1], loads in parts of `LOAD_UNIT` (`NO_LOAD` if there is no graph), and
-        int32[max_steps + 1, degree].
+        For each number of steps, the load as a multiple of 1 / `LOAD_UNIT` (`NO_LOAD` if no graph was found), as
+        int64[max_steps + 1], and the generators, as int32[max_steps + 1, degree].
     """
 
 # forest.cpp
@@ -259,11 +260,11 @@ def enter_blocks(
 
     Args:
         k: trees per root.
-        network: links by the node into which they lead: offsets per node, then source and length per link; number of
-            ranks.
+        network: links, grouped by the node into which they lead: offsets per node, then source and length per link;
+            then the number of ranks.
         ranks: [positions, blocks], the ranks of each block.
-        capacities: per orbit of links, the number of trees that a link can still carry (lowered) and the number of
-            images of one use that share a link; per link, its orbit.
+        capacities: for each orbit of links, the number of trees that a link can still carry (updated), and the number
+            of images of one use that share a link; for each link, its orbit.
 
     Returns:
         Per root and block, the rank at which data enters; offsets of the paths to these ranks; links of the paths. The
@@ -277,7 +278,7 @@ def timetable(
 ) -> tuple[Ints, Ints]:
     """Return each row's start, and the number of its time interval. No row waits for another row in its interval.
 
-    A free link starts the ready row with the lowest priority value; among equal ones, the row with the longest chain of
+    A free link starts the ready row with the lowest `priority`; if there are several, the one with the longest chain of
     rows that wait for it. The other links of a route send rows in order of arrival, because switches can buffer them.
     Times are integers below 2^53. O(visits + links of rows + rows * log(rows)).
 
@@ -303,7 +304,7 @@ def is_needed(src: Ints, dst: Ints, count: Ints, needed_cells: Flags) -> Flags:
     """Return, for each instruction, whether a cell that it writes is read later or is one of `needed_cells`."""
 
 def necessary_waits(src: Ints, dst: Ints, count: Ints, cells: int, block: Ints, blocks: int) -> tuple[Ints, Ints]:
-    """Return those `dependences` for which instructions have to wait, in the same form.
+    """Return those `dependences` that require a wait, in the form in which `dependences` returns them.
 
     O(dependences + (instructions on which others depend) * blocks).
 
@@ -338,7 +339,7 @@ def execute(
 def add_piece_loads(
     source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
 ) -> None:
-    """Add the loads of pieces, as `chorale.synth.methods.traffic.two_level.Pieces` describes their paths. O(pieces)."""
+    """Add the loads of pieces, whose paths `chorale.synth.methods.traffic.two_level.Pieces` describes. O(pieces)."""
 
 def relieved(
     source: Ranks,
@@ -385,7 +386,7 @@ def split_over_rails(
 class FlowSimulation:
     """Simulates messages and gates, which wait for events (see `chorale.synth.simulation.simulate.MessageGraph`).
 
-    amount:  each message's size, in capacity times seconds
+    amount:  each message's size, in units of capacity * seconds
     latency_s: latency of each message's route
     link_ids: message m uses `link_ids[first[m] : first[m] + hops[m]]`
     targets: `targets[offsets[e] : offsets[e + 1]]` wait for event e
@@ -431,16 +432,16 @@ def propose(
     O(ports of a group ^ 2 + splits * degrees along their paths).
 
     aligned: whether to join ports at the same position of different clusters first
-    returns: whether remaining capacity may be paired with the arc back to its origin, which discards it
+    returns: whether remaining capacity may be discarded by pairing an arc with the arc back to its origin
     """
 
 def join_pieces(
     pieces: PathPieces, left: Ints, splits: Splits, src: Ranks, dst: Ranks, nodes: int
 ) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
-    """Subtract the units of `splits` from `left` (units left of each piece); return the pieces that they form.
+    """Subtract the units of `splits` from `left`, the units left of each piece; return the new pieces of these units.
 
     Returns:
-        Per piece: its split, amount, start and length; then the hops of old and new pieces.
+        For each piece, its split, amount, start and length; then the hops of old and new pieces.
     """
 
 def pieces_over_links(
@@ -461,14 +462,14 @@ def refine_cells(links: MarkedLinks, cells: OrderedCells, first: int, trace: Wor
     O(links * log nodes) for all refinements of a partition until every cell is a single node.
 
     first:   cell that splits the others at the start; -1 for all cells
-    trace:   a digest of each step. It is written, or, with `follows`, compared with the refinement of another copy of
-             the network, which then ends at the first difference
+    trace:   a digest of each step. If `follows` is false, it is written. Otherwise, it comes from refining another copy
+             of the network, and this refinement ends at the first step whose digest differs.
     """
 
 # trees.cpp
 
 def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Ints, supply: Ints) -> Ints:
-    """Return, per cut, the capacity out of its source side minus the supply inside it. O(arcs * words + crossings)."""
+    """Return each cut's capacity out of its source side minus the supply inside it. O(arcs * words + crossings)."""
 
 def feasible_trees(
     members: Matrix[np.uint64], slack: Ints, tails: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
@@ -495,7 +496,7 @@ def grow_trees(
 def continue_tree(
     arcs: ArcTable, room: ResidualNetwork, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
 ) -> tuple[int, int]:
-    """Continue a tree of `root` that already has the arcs in `path`, which are in the order in which they were added.
+    """Continue a tree of `root` that already has the arcs in `path`, in the order in which they were added.
 
     Writes the nodes to `order`, in the order in which they are reached, and their incoming arcs to `parent`. Returns
     (weight, number of nodes reached); if this is not the number of all nodes, the tree could not be completed. `room`
@@ -538,7 +539,7 @@ def record_rows(
     rows: [7, rows] as in `chorale.synth.verify.replay`, with actors (ranks and switches that add or copy) as ends
 
     Returns:
-        (number of cells that a rank receives twice, a fault or 0, the row of the fault)
+        (number of repeated deliveries of cells to ranks, a fault or 0, the row of the fault)
     """
 
 def settle_actors(
@@ -546,9 +547,9 @@ def settle_actors(
 ) -> tuple[int, int, int]:
     """Find the actor where each sum is completed, and write the completion step to `arrival`.
 
-    ends: per cell, the rank that must hold the sum, or -1 for any actor
+    ends: for each cell, the rank that must hold the sum, or -1 for any actor
     size: chunks per cell; empty if each cell is one chunk
-    sums: per switch, chunks of sums of several inputs; increased by the chunks that the switch adds
+    sums: for each switch, the number of chunks for which it adds several inputs; increased
 
     Returns:
         (a fault or 0, its actor, its cell)
@@ -583,15 +584,15 @@ def longest_paths(
 ) -> bool:
     """Add up latencies through switches within steps. Call this until it returns False: once per switch in a chain.
 
-    latency: per row
-    upward, downward: per switch and cell, latest arrival of its inputs, and of the result; updated
-    of_step: per step, the longest path between ranks; updated
+    latency: latency of each row
+    upward, downward: latest arrival of the inputs, and of the result, for each switch and cell; updated
+    of_step: latency of the longest path between ranks in each step; updated
     """
 
 def replay_step(rows: Matrix[np.int32], held: Table[np.uint64]) -> tuple[int, int, int]:
     """Apply a step's rows (src, dst, first cell, end cell, reduce) to `held`, [ranks, cells, words].
 
     Returns:
-        Three rows, or -1: a row that sends a chunk that its sender does not have, a row that adds to a missing chunk,
-        and a row that adds a contribution twice.
+        Three row numbers, each -1 if there is no such row: a row that sends a chunk that its sender does not have, a
+        row that adds to a missing chunk, and a row that adds a contribution twice.
     """

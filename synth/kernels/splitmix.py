@@ -1,4 +1,4 @@
-"""Makes pseudo-random 64-bit numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood 2014)."""
+"""Computes pseudo-random 64-bit numbers, the same on every machine, with SplitMix64 (Steele, Lea, Flood 2014)."""
 
 import numpy as np
 from numpy.typing import NDArray

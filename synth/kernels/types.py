@@ -1,4 +1,4 @@
-"""Defines type aliases for arrays with two and three axes, for annotations such as `Matrix[np.int64]`."""
+"""Defines type aliases for arrays with two and three axes, used in annotations such as `Matrix[np.int64]`."""
 
 from typing import TypeVar
 
