@@ -1,4 +1,4 @@
-"""Defines the commands `chorale alltoall` (equal or given sizes) and `groups` (several groups on one fabric)."""
+"""Defines the commands `chorale alltoall` (with equal or given sizes) and `groups` (several groups on one fabric)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ from chorale.tuner.reports.bound import assumption_rows, network_facts, proof
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _LARGE_GAP = Fraction(1, 100)
-"""If a schedule is slower than its bound by more than this fraction, a warning is printed."""
+"""A warning is printed if a schedule is slower than its bound by more than this fraction."""
 _SHOWN_GROUPS = 24
 MAX_CHUNKS = max(CHUNK_COUNTS)
 
@@ -134,7 +134,7 @@ def alltoall(
 
 
 def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
-    """Return the verified schedule of `plan`. Raises CheckFailed if the plan's certificate or time is wrong."""
+    """Make and verify the schedule of `plan`. Raises CheckFailed if the plan's certificate or time is wrong."""
     schedule = traffic_schedule(plan)
     verified = verify(schedule)
     check_traffic_certificate(plan.topology, schedule.certificate)
@@ -164,7 +164,7 @@ def _traffic_result(
         behind = f"{float(plan.gap):.2%} behind its bound with {int(counts.counts.max())} chunks for the largest pair"
         message = f"{behind}; try more --chunks"
         warnings = [{"kind": "bandwidth", "gap": rational_text(plan.gap), "message": message}]
-    # Rates are for a pair of ranks with the mean amount, so they compare with those of an ordinary all-to-all
+    # Rates are for a pair of ranks with the mean amount, to be comparable with rates of an ordinary all-to-all
     document: dict[str, Any] = {
         **network_facts(topology),
         "traffic": {
@@ -224,7 +224,7 @@ def _traffic_result(
 
 
 def _replanned(plan: TrafficPlan, matrices: Sequence[TrafficMatrix], gap: Fraction) -> Iterator[dict[str, Any]]:
-    """Plan for each of `matrices`, starting from the previous plan; yield a description of each plan, with times."""
+    """Make a plan for each of `matrices`, starting from the previous plan. Yield its JSON description, with timings."""
     for matrix in matrices:
         wall, processor = time.perf_counter(), time.process_time()
         plan = replan(plan, matrix, gap)
@@ -315,7 +315,7 @@ def _routing_result(
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
-    """Suggest up to `most` changes to the placement of experts; compare the result with DeepSeek's balancer EPLB."""
+    """Suggest up to `most` changes to the placement of experts; compare the result with that of DeepSeek's EPLB."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)
@@ -439,7 +439,7 @@ def _table(title: str, rows: Iterable[tuple[str, str | None]], document: dict[st
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:
-    """Parse NAME=COLLECTIVE:RANKS:AMOUNT; if RANKS is a split into several groups, their names are numbered."""
+    """Parse NAME=COLLECTIVE:RANKS:AMOUNT. If RANKS splits the ranks into several groups, number their names."""
     name, equals, rest = text.partition("=")
     parts = rest.split(":")
     if not equals or not name.isidentifier() or len(parts) != 3:

@@ -1,4 +1,4 @@
-"""Defines base classes of all commands, which add help, `--json`, and one error for all missing arguments."""
+"""Defines base classes of all commands. They add help, `--json`, and one error that lists all missing arguments."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 
 
 class ChoraleCommand(TyperCommand):
-    """A command that names all missing arguments in one error."""
+    """A command that reports all missing arguments in one error."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing and not {"-h", "--help"} & set(args):
@@ -25,7 +25,7 @@ class ChoraleCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _require(self, ctx: Any, args: list[str]) -> None:
-        """Raise InvalidInput with the names of all missing arguments and options, or with all superfluous arguments."""
+        """Raise InvalidInput if arguments are missing or superfluous. The error lists all of them."""
         values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # raises for an unknown option
         if extra and not ctx.allow_extra_args:
             options = [item for item in self.params if item.param_type_name == "option" and item.required]
@@ -37,7 +37,7 @@ class ChoraleCommand(TyperCommand):
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
         if missing:
             named = []
-            for item in missing:  # with the first sentence of its help
+            for item in missing:  # add the first sentence of the item's help
                 text = re.split(r"[.;:](?: |$)", getattr(item, "help", None) or "")[0]
                 is_word = text[1:2].islower() or text[1:2] == " "
                 lowered = f" ({text[:1].lower() if is_word else text[:1]}{text[1:]})" if text else ""
@@ -47,7 +47,7 @@ class ChoraleCommand(TyperCommand):
             raise InvalidInput(f"`{ctx.command_path}` needs {names}", "", f"see `{ctx.command_path} --help`")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of arguments and options and, if the command has an argument METHOD, of each method."""
+        """Write the help of arguments and options and, if METHOD is an argument, a list of all methods."""
         super().format_options(ctx, formatter)
         if any("METHOD" in str(parameter.metavar) for parameter in self.params):
             from chorale.synth.methods.catalog import METHODS  # noqa: PLC0415 - only for this help
@@ -63,8 +63,8 @@ class ChoraleCommand(TyperCommand):
 class CommandLine(typer.Typer):
     """A group of `ChoraleCommand`s whose help texts are plain, without markup.
 
-    A command that returns a `Result` gets the option `--json`. The command prints the result as JSON or as text and
-    exits with its exit code. A parameter that is a dataclass is replaced by one option for each of its fields.
+    A command that returns a `Result` gets the option `--json`. The command prints the result as JSON or as text, and
+    exits with the result's exit code. A dataclass parameter is replaced by one option for each field.
     Help texts come from the `Args` sections of docstrings.
     """
 
@@ -141,7 +141,7 @@ def _parameter(name: str, annotation: Any, default: Any, helps: Mapping[str, str
         annotation, *infos = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
         make = typer.Argument if default is inspect.Parameter.empty else typer.Option
         flag = [f"--{name.replace('_', '-')}"] if annotation is bool else []  # without a `--no-…` form
-        least = getattr(infos[0], "ge", None) if infos else None  # a bound that both pydantic and typer check
+        least = getattr(infos[0], "ge", None) if infos else None  # a lower bound that both pydantic and typer check
         info = copy(infos[0]) if infos and least is None else make(*flag, min=least)
         info.help = helps[name]
         annotation = Annotated[annotation, info]

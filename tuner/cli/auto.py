@@ -1,4 +1,4 @@
-"""Defines `chorale auto` (a fabric's limit, and what to run next) and `demo` (a campaign in a minute)."""
+"""Defines `chorale auto` (find a fabric's limit, suggest next commands) and `demo` (a campaign in a minute)."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")
 BASELINE = "rabenseifner"
-"""The allreduce algorithm that MPICH uses at these sizes."""
+"""Method with which `demo` compares: the allreduce algorithm that MPICH uses at the sizes in `SIZES`."""
 SIZES = "16KiB,64KiB,256KiB"
 _LIMIT_S = 45.0
 

@@ -36,7 +36,7 @@ from chorale.tuner.tracking.mlflow_store import what_is_at
 class Check:
     """The result of one check of `chorale doctor`.
 
-    required: whether campaigns cannot run if this check fails; other checks matter only to `needed_for`
+    required: whether no campaign can run if this check fails; a failure of other checks affects only `needed_for`
     way_out:  how to fix the problem, in words
     command:  command that fixes it, if there is one
     """
@@ -55,7 +55,7 @@ ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
 
 
 def installed(distribution: str, purpose: str, command: str, required: bool = False) -> Check:
-    """Check whether a Python distribution is installed; the result contains its version."""
+    """Check whether a Python distribution is installed; `found` in the result is its version."""
     try:
         ok, found = True, importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -64,14 +64,14 @@ def installed(distribution: str, purpose: str, command: str, required: bool = Fa
 
 
 def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command: str) -> Check:
-    """Check whether one of `tools` is on the PATH."""
+    """Check whether at least one of `tools` is on the PATH."""
     paths = [path for path in map(shutil.which, tools) if path is not None]
     found = ", ".join(paths) or f"no {' or '.join(tools)}"
     return Check(name, bool(paths), found, purpose, way_out, command=command)
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Call `attempt`, which returns what it found; the check fails if it raises Unavailable. way_out: see `Check`"""
+    """Check that `attempt`, which returns what it found, does not raise Unavailable. way_out: see `Check`"""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:
@@ -162,7 +162,7 @@ def _namespaces() -> str:
 
 
 def service_checks(home: Home) -> Iterator[Check]:
-    """Yield a check of each service; each check waits at most `PATIENCE_S` for a reply."""
+    """Yield the checks of the Ray cluster and the MLflow store. Each check waits at most `PATIENCE_S` for a reply."""
     address, command = os.environ.get("RAY_ADDRESS", ""), "unset RAY_ADDRESS"
     way_out = f"start it with `ray start --head`, or `{command}` to run campaigns in processes on this machine"
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -189,7 +189,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("mlflow", "data folder", "mlflow store"),
     "service": ("ray", "fastapi", "data folder"),
 }
-"""Runner or service -> names of the checks that must pass, in the order in which to fix them."""
+"""Runner or service -> names of its necessary checks, in the order in which users should fix failures."""
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -210,7 +210,7 @@ def doctor(as_json: AsJson = False) -> None:
     ready = all(check.ok for check in checks if check.required)
     shown.title = "Ready to run campaigns" if ready else "Campaigns cannot run here yet"
     document: dict[str, Any] = {"ready": ready, "parts": parts, "checks": [asdict(check) for check in checks]}
-    if as_json:  # the library to preload into MPI programs, which may have to be compiled
+    if as_json:  # path of the library for MPI programs, which may have to be compiled first
         try:
             document |= {"mpi_preload": str(preload_library()), "mpi_preload_reason": None}
         except Unavailable as error:

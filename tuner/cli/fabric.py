@@ -131,7 +131,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Return text that says whether the process that carries packets is running, and the rate in the self-test."""
+    """Return a text that says whether the process that carries packets runs, and the rate reached in the self-test."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.wire_pid} has ended; take the fabric down"
     efficiency = fabric.efficiency

@@ -1,7 +1,7 @@
 """The program `chorale`: all its commands by name, its exit codes, and options that work for every command.
 
-The function of a command has the command's name, and its module is imported only when the command is used. A group of
-commands is a `CommandLine` called `NAME_app`.
+The function that implements a command has the name of the command. Its module is imported only when the command is
+used. A group of commands is a `CommandLine` called `NAME_app`.
 """
 
 import errno
@@ -62,7 +62,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "token": ("serve", "Create, list and revoke tokens of the HTTP service; this takes effect immediately."),
     "doctor": ("doctor", "Check what works on this machine and what is missing; exit 3 if no campaign can run."),
 }  # fmt: skip
-"""Command name -> its module in this package, and the first paragraph of its help."""
+"""Name of a command -> (its module in this package, first paragraph of its help)."""
 TASKS: Mapping[str, tuple[str, ...]] = {
     "Start here": ("auto", "demo", "doctor"),
     "Describe a network": ("topology", "find"),
@@ -75,14 +75,14 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Tune, and use the answer in jobs": ("record", "tune", "campaign", "table", "job", "best", "watch", "replay"),
     "Serve and look": ("serve", "token", "ui", "experiment", "bench"),
 }  # fmt: skip
-"""Task -> its commands, in the order of `chorale --help`."""
+"""Heading in `chorale --help` -> names of the commands listed under it, in this order."""
 _SETTINGS: Mapping[str, dict[str, Any]] = {"record": {"context_settings": {"ignore_unknown_options": True}}}
-"""Command -> its settings: `record` passes unknown options on to the job that it starts."""
+"""Name of a command -> its settings for typer: `record` passes unknown options on to the job that it starts."""
 GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v", "--insecure-cluster")
 
 
 class CommandGroup(TyperGroup):
-    """A group that lists `COMMANDS` without importing them, and imports only the module of the command in use."""
+    """A command group that lists `COMMANDS` without importing them. Only the module of a used command is imported."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -95,7 +95,7 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Import the module of the command; return its name, the command and the remaining arguments."""
+        """Import the module of the command that `args` names. Return its name, the command and the other arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, None if listed is None else load_command(str(name)), rest
 
@@ -149,7 +149,7 @@ def _global_options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with code 0, 1, 2, 3 or 130."""
+    """Run the command line. Exit with 0 to 4, with 130 if interrupted, or with the exit code of a job that was run."""
     command = sys.argv[1:] if arguments is None else arguments
     hide_passwords()
     try:
@@ -188,7 +188,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def command_line() -> TyperGroup:
-    """Return the complete command line with every command imported, for the reference and for tests of the docs."""
+    """Import all commands and return the complete command line, for the command reference and for tests of the docs."""
     group = typer.main.get_group(app)
     for name in COMMANDS:
         group.add_command(load_command(name))

@@ -33,9 +33,9 @@ from chorale.tuner.files.home import Home, require_plot_format
 from chorale.tuner.reports.tables import Result, WordConsole
 
 people = WordConsole(stderr=True, markup=False, emoji=False)
-"""Notices and progress; silent with --quiet."""
+"""Console for notices and progress, on stderr. It prints nothing with --quiet."""
 results = WordConsole(markup=False, highlight=False, emoji=False)
-"""A command's result, as a table or text on stdout; also shown with --quiet."""
+"""Console for results of commands, on stdout. It also prints with --quiet."""
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Result, as_json: bool) -> None:
-    """Print warnings, then the result as JSON or text. Raises the result's failure, or exits with its exit code."""
+    """Print the result's warnings and then the result as JSON or text. Raise its failure or exit with its exit code."""
     for warning in result.document.get("warnings", ()):
         people.print(f"warning: {warning['message']}", soft_wrap=True)
     if as_json:
@@ -61,18 +61,18 @@ def print_result(result: Result, as_json: bool) -> None:
 
 
 def notice(text: str) -> None:
-    """Print a line unchanged on stderr, unless --quiet is given."""
+    """Print a line on stderr, without wrapping or colours, unless --quiet is given."""
     people.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def set_verbosity(quiet: bool, verbose: bool) -> None:
-    """Set the verbosity: `quiet` shows only errors and results, `verbose` adds debug lines."""
+    """Set what is printed and logged. quiet: only errors and results; verbose: debug messages, too"""
 
     def show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
         people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
 
     def hide_secrets(record: logging.LogRecord) -> bool:
-        record.msg, record.args = redacted(record.getMessage()), ()  # also in lines of libraries
+        record.msg, record.args = redacted(record.getMessage()), ()  # also in log lines of libraries
         return True
 
     people.quiet = quiet
@@ -83,18 +83,18 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
     handler.addFilter(hide_secrets)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
     logging.getLogger("chorale").setLevel(level)
-    # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
+    # urllib3 would log a paragraph for each retry of an unreachable server; the failure itself is reported anyway.
     logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
 
 
 def is_watched() -> bool:
-    """Return whether progress is shown: only on a terminal and without --quiet."""
+    """Return whether to show progress: only on a terminal and without --quiet."""
     return people.is_terminal and not people.quiet
 
 
 @contextmanager
 def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
-    """Yield a function that starts a progress bar with a title and returns its callback (None if nothing is shown)."""
+    """Yield a function that starts a progress bar with a title and returns its callback, or None without a bar."""
     if not is_watched():
         yield lambda _title: None
         return
@@ -109,14 +109,14 @@ def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress | None]:
-    """Yield a progress callback that draws a bar on the terminal, or None if stderr is not a terminal."""
+    """Yield a progress callback that draws a bar on the terminal, or None if progress is not shown."""
     with stage_bars() as begin:
         yield begin(title)
 
 
 @contextmanager
 def status_line(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a text after `title` on the terminal; it does nothing if progress is not shown."""
+    """Yield a function that shows a text after `title` on the terminal, or does nothing if progress is not shown."""
     if not is_watched():
         yield lambda _text: None
         return
@@ -126,7 +126,7 @@ def status_line(title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
-    """Yield a function that shows the name of a stage after `title` and returns a context for the stage's work."""
+    """Yield a function that shows a stage's name after `title` and returns a context manager for the stage's work."""
     with status_line(title) as show:
 
         def observe(stage: str) -> AbstractContextManager[object]:
@@ -143,20 +143,20 @@ FileName = TypeVar("FileName", str, Path, None)
 
 
 def file_to_write(path: FileName) -> FileName:
-    """Return the name of an output file. Raises InvalidInput, before slow work, if its folder does not exist."""
+    """Return `path`. Raises InvalidInput if its folder does not exist, so that slow work does not start in vain."""
     if path is not None and not Path(path).parent.is_dir():
         raise InvalidInput("the folder {} does not exist", str(Path(path).parent), "create it first")
     return path
 
 
 def picture_to_write(path: Path | None) -> Path | None:
-    """Return the path of a picture. Raises InvalidInput, before slow work, if it cannot be written in this format."""
+    """Return `path`. Raises InvalidInput, before slow work, if a picture of this format cannot be written there."""
     require_plot_format(path)
     return None if path is None else file_to_write(path)
 
 
 def offer(*names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a completion function that offers the names that begin with the typed word."""
+    """Return a function for shell completion, which returns those of `names` that begin with the typed word."""
     return lambda incomplete: [name for group in names for name in group if name.lower().startswith(incomplete.lower())]
 
 
@@ -173,7 +173,7 @@ def collective_name(text: str) -> str:
 
 
 def named(names: Iterable[str], parse: Callable[[str], str], what: str, *flags: str, metavar: str = "NAME") -> Any:
-    """Return an option whose value is one of `names`, parsed by `parse`. `what` describes it in the help text."""
+    """Return an option whose value `parse` turns into one of `names`. what: description of the option for its help"""
     help_text = f"{what}: {', '.join(names)}."
     return typer.Option(*flags, metavar=metavar, parser=parse, autocompletion=offer(names), help=help_text)
 
@@ -256,7 +256,7 @@ LinkGbps = Annotated[
     str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed if the topology has no bandwidths.")
 ]
 UNIT_LINK_GBPS = "100"
-"""Rate of a link of capacity 1, for commands that do not require --link-gbps."""
+"""Default rate of a link of capacity 1 in Gbit/s, for commands that do not require --link-gbps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class Prices:
     calibration: Annotated[str | None, typer.Option(metavar="FILE")] = None
 
     def pricing(self, topology: Topology | None = None) -> "Pricing":
-        """Return these costs. If `topology` needs a link rate and none is given, use a default and print a notice."""
+        """Return these costs. If `topology` needs a link rate and none was given, use a default and print a notice."""
         from chorale.tuner.costs.pricing import Pricing  # noqa: PLC0415 - takes half a second; only for simulations
 
         options = asdict(self)
@@ -289,7 +289,7 @@ class Prices:
 
 
 def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:
-    """Return method options for a buffer size; they include the link rate if the topology's bandwidths depend on it."""
+    """Return method options for a buffer size. The link rate is set only if the topology has no absolute bandwidths."""
     counts_links = size is not None and topology.bandwidth_unit == "link"
     rate = NetworkModel.of(link_gbps=link_gbps).link_gbps if counts_links else None
     return Options(size_bytes=None if size is None else parse_size(size), link_gbps=rate)

@@ -1,4 +1,4 @@
-"""Stop a command cleanly on signals and before its Slurm job ends, and hide passwords in its arguments."""
+"""Stops a command cleanly on signals and before its Slurm job ends, and hides passwords in its arguments."""
 
 import ctypes
 import logging
@@ -15,17 +15,17 @@ from chorale.synth.redaction import redacted
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""Environment variable with the seconds that stopping may take before a job ends; set by Chorale's batch scripts."""
+"""Environment variable: seconds before a job's end at which its command stops. Chorale's batch scripts set it."""
 
 DEFAULT_STOP_S = 60.0
 _log = logging.getLogger("chorale.slurm")
 _ARGUMENTS_START, _ARGUMENTS_END = 47, 48
-"""Fields of /proc/self/stat, counted from 0, with the start and end addresses of the arguments that `ps` shows."""
+"""Indices of the fields of /proc/self/stat with the start and end addresses of the arguments that `ps` shows."""
 
 
 @contextmanager
 def stopping_in_order() -> Iterator[None]:
-    """Make STOP_SIGNALS raise KeyboardInterrupt during the block; does nothing in threads that cannot set handlers."""
+    """Make STOP_SIGNALS raise KeyboardInterrupt in the `with` block. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -39,13 +39,13 @@ def stopping_in_order() -> Iterator[None]:
 
 
 def take_stop_signals() -> None:
-    """Make the first of STOP_SIGNALS raise KeyboardInterrupt from now on; later ones do not interrupt the cleanup."""
+    """From now on, the first of STOP_SIGNALS raises KeyboardInterrupt. Later ones do not interrupt the cleanup."""
     for number in STOP_SIGNALS:
         signal.signal(number, interrupt)
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt, and ignore further signals of this kind."""
+    """Signal handler: raise KeyboardInterrupt, and ignore all further STOP_SIGNALS and alarms."""
     for each in (*STOP_SIGNALS, signal.SIGALRM):
         # With SIG_IGN, Python would print a traceback for a signal that arrived together with the first
         signal.signal(each, lambda _number, _frame: None)
@@ -54,9 +54,9 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def stop_before_the_job_ends() -> float | None:
-    """Stop this process cleanly some seconds (`STOP_VARIABLE`) before its Slurm job ends.
+    """Schedule a clean stop of this process some seconds (`STOP_VARIABLE`) before its Slurm job ends.
 
-    Returns the seconds until this stop, at least 1, or None if there is no job or the job has no time limit.
+    Returns the seconds until the stop (at least 1), or None if there is no job or its time limit is not known.
     """
     if "SLURM_JOB_ID" not in os.environ:
         return None
@@ -78,9 +78,9 @@ def stop_before_the_job_ends() -> float | None:
 
 
 def hide_passwords() -> None:
-    """Overwrite passwords in addresses among this process's arguments; Python's copies are unchanged.
+    """Overwrite passwords in this process's arguments, which `ps` shows to other users. Python's copies are unchanged.
 
-    Linux only. Other users could see the passwords for some tenths of a second while Python started. Passwords in
+    Linux only. The passwords were visible for some tenths of a second, while Python started. Passwords in
     MLFLOW_TRACKING_URI, CHORALE_STORAGE or the campaign file are never visible.
     """
     with suppress(OSError, ValueError, IndexError):
@@ -93,7 +93,7 @@ def hide_passwords() -> None:
 
 
 def _masked(word: bytes) -> bytes:
-    """Return an argument with its password masked, padded with `*` to its original length."""
+    """Replace the password in an argument by as many `*` as keep the length of the argument."""
     text = os.fsdecode(word)
     clean = os.fsencode(redacted(text))
     if clean == word:

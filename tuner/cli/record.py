@@ -121,7 +121,7 @@ def replay(
 
     Args:
         records: Tables of runs (.csv), logs of nccl-tests, or folders of logs.
-        trials: Largest number of trials per campaign.
+        trials: Maximum number of trials per campaign.
         seeds: Number of campaigns per task, each with its own seed.
         noise: Noise to add: none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch.
         sampler: Sampler as in campaign files, or forest (as in SMAC) or halving.

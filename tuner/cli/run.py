@@ -59,7 +59,7 @@ class RunnerChoices:
     options: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None
 
     def options_of_runner(self) -> dict[str, Any]:
-        """Return the options from --set, overridden by the flags that were given."""
+        """Return all options of the runner: those from --set, overridden by flags such as --fabric that were given."""
         found: dict[str, Any] = {}
         for text in self.options or []:
             key, equals, value = text.partition("=")
@@ -152,7 +152,7 @@ def run(
 
 
 def _reference(reference: str, file: str, topology: Topology, read: Callable[..., Runnable]) -> Runnable:
-    """Return the program of `reference`. Raises InvalidInput if it is `file` itself or is for another network."""
+    """Return the program in `reference`. Raises InvalidInput if `reference` is `file` or is for another network."""
     if reference == file:
         raise InvalidInput(
             "the reference {} is the same file", reference, "name another file, or a copy to see how times vary"
@@ -175,9 +175,9 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The results of `chorale run`: measured times of the program in `file` and of the reference.
+    """The results of `chorale run`: measured times of the program in `file` and of the reference, if any.
 
-    limit: shortest times that the links allow, if known
+    limit: shortest times that the links allow; None if not known
     """
 
     file: str
@@ -189,7 +189,7 @@ class RunReport:
 
     @property
     def crowded(self) -> str | None:
-        """Return why the times are meaningless (more ranks than cores, on loopback), or None if they are meaningful."""
+        """Return why the times mean nothing (more ranks than cores, on loopback), or None if they can be compared."""
         environment, ranks = self.measurement.environment, rank_count(self.program)
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
@@ -260,7 +260,7 @@ class RunReport:
         }
         title = f"{self.file}: {collective_of_ranks(self.program)} on {measurement.runner}"
         yield rows_table(rows, columns, title, numbers=True)
-        if self.limit is not None:  # explains why bandwidths are low on paced links
+        if self.limit is not None:  # explain why bandwidths are low on paced links
             allowed, last = 1 / self.limit.seconds_per_byte / 1e9, rows[-1]
             rate = f"links of {float(Fraction(str(measurement.environment['link_mbps']))):g} Mbit/s"
             reached = f"{format_size(last['size_bytes'])} reached {last['efficiency']:.0%} of that"
@@ -323,9 +323,10 @@ def judge(
 
 
 def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap_us: float = 1000.0) -> str:
-    """Return JSON with the steps of all ranks in `executions`, one execution after the other and `gap_us` apart.
+    """Return a JSON trace with the steps of all ranks in `executions`, one execution after the other, `gap_us` apart.
 
-    A rank is a process, a block a thread; times are in microseconds. The same executions give the same text.
+    In the trace, a rank is a process, and a thread block is a thread; times are in microseconds. The same executions
+    give the same text.
     """
     events: list[dict[str, Any]] = []
     for rank, part in enumerate(program.ranks):

@@ -54,8 +54,8 @@ def create(
     Args:
         name: Owner of the token, as shown in jobs and in the audit log.
         forever: Create a token that never expires.
-        jobs: Largest number of unfinished jobs at a time.
-        requests_per_minute: Largest number of requests per minute.
+        jobs: Maximum number of unfinished jobs at a time.
+        requests_per_minute: Maximum number of requests per minute.
 
     Example: chorale token create alice --role operator --days 30
     """
@@ -126,7 +126,7 @@ def _file(tokens: Path | None) -> Path:
 
 
 def _facts(entry: access.TokenEntry) -> dict[str, Any]:
-    """Return the fields of a token's entry that may be shown: all except the hash."""
+    """Return the fields of a token's entry that may be shown: all except the token's hash."""
     facts = entry.model_dump(mode="json", exclude={"sha256"})
     return facts | {"expired": entry.expires is not None and entry.expires.timestamp() <= time.time()}
 

@@ -1,6 +1,6 @@
-"""Defines `chorale show` and `chorale compare`: how schedules and programs load a network, alone or side by side.
+"""Defines `chorale show` and `compare`, which show how schedules and programs load a network, alone or side by side.
 
-Also `chorale simulate`, `training` and `record-training`: predicted durations of collectives and of training.
+Also defines `chorale simulate`, `training` and `record-training`, which predict durations of collectives and training.
 """
 
 import json
@@ -81,7 +81,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Return the time per byte on the busiest link; for a schedule, the sum of these times over all steps."""
+        """Return the time per byte on the busiest link. For a schedule, this is summed up over all steps."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
@@ -106,7 +106,7 @@ class Side:
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
     def library(self, size_bytes: int) -> dict[str, Any]:
-        """Return the algorithm that the library's cost model chooses, and its time in µs; None if there is no model."""
+        """Return the algorithm that the library's cost model chooses, and its time in µs; both None without a model."""
         algorithms = library_algorithms(self.topology, self.collective)
         if not algorithms:
             return {"library": None, "library_us": None}
@@ -123,8 +123,8 @@ class Side:
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     """Compare two schedules or programs for the same network; return the JSON document.
 
-    results:    times of both files at each size, the second's speed-up, and the algorithm that the library chooses
-    crossovers: sizes from which on the other file is faster, found to 1 % by bisection between the requested sizes
+    results:    for each size, the times of both files, the second's speed-up, and the library's choice of algorithm
+    crossovers: sizes at which the faster file changes, found to 1 % by bisection between the requested sizes
 
     Raises InvalidInput for different networks or collectives.
     """
@@ -170,10 +170,10 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
 
 
 def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Compare a schedule or program with the bound of its network, whose certificate is checked.
+    """Compare a schedule or program with the bound of its network, and check the bound's certificate.
 
     Returns the JSON document. Its `results` are, for each size, the predicted time, the shortest time that the bound
-    allows (from bandwidth alone, without latencies), and their ratio.
+    allows (considering only bandwidth, no latencies), and their ratio.
 
     Raises InvalidInput for collectives without a bound.
     """
@@ -181,7 +181,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     if collective.custom is not None:
         rule = "no bound is known for the custom collective of {}"
         raise InvalidInput(rule, collective, "compare the program with another one")
-    # Use the bound for this kind of program: ranks do all the work, or switches add and multicast
+    # The bound depends on whether ranks do all the work, or switches add and multicast
     acts = isinstance(content, ExecutionPlan) and any(body.switches for body in content.ranks)
     if isinstance(content, VerifiedSchedule):
         acts, bound = content.schedule.is_in_network, bound_of_schedule(content.schedule, side.time_per_byte)
@@ -217,7 +217,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
 
 
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return the terminal tables: exact costs (those of two files next to each other), then times by size."""
+    """Return the tables for the terminal: exact costs, with two files side by side, then times for each size."""
     sides = document.get("sides") or [document["side"]]
     unit, both = document["topology"]["bandwidth_unit"], len(sides) == 2
     title = f"{document['collective']} on {document['topology']['spec']}"
@@ -327,7 +327,7 @@ def compare(
             "--plot draws the comparison of two files, but only one is given", "", "name another file, or leave it out"
         )
     given = None if spec is None else load_topology(spec)
-    # Read schedules first: their network is used for programs that name none
+    # Read schedules first, because programs that name no network use theirs
     schedules = {file: verify(load_schedule(file)) for file in files if not is_program_file(file)}
     for verified in schedules.values():
         given = given or verified.schedule.topology

@@ -1,4 +1,4 @@
-"""The option `--slurm`: run a command as a Slurm job, wait for the job, or only write its script."""
+"""Implements the option `--slurm`: run a command as a Slurm job, wait for the job, or only write its script."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SlurmTime = Annotated[str | None, typer.Option("--time", metavar="LIMIT", help="
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """Options that run the current command as a Slurm job; `context` has the command with all of its options.
+    """Options that run the current command as a Slurm job. `context` contains the command and all its options.
 
     Args:
         slurm: Submit this command as a Slurm job.
@@ -62,7 +62,7 @@ class SlurmArrayOptions(SlurmOptions):
 
 
 def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology: Topology, resumes: bool) -> None:
-    """Write the job script for the command in `options`, or submit it; with --wait, exit with the job's exit code."""
+    """Submit the command in `options` as a job, or write its script. With --wait, exit with the job's exit code."""
     profile, home = jobs.load_profile(options.site, time=options.job_time), Home.from_environment()
     arguments, shape = tuple(_arguments(options)), jobs.job_shape(config, topology, profile)
     script = jobs.SlurmJob(name, arguments, Path.cwd(), home.root, shape, resumes, options.array).script(profile)
@@ -77,7 +77,7 @@ def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology:
 
 
 def follow_job(name: str) -> bool:
-    """Show the output of the latest job `name` until it ends, then its results; exit with its exit code.
+    """Show the messages of the latest job `name` until it ends, then its results; exit with its exit code.
 
     Returns False if there is no such job.
     """
@@ -94,8 +94,8 @@ def follow_job(name: str) -> bool:
 def stop_job(name: str, address: str | None) -> bool:
     """Cancel the latest job `name`, so that its command stops cleanly. Returns False if no job was submitted.
 
-    If the job has already ended, a Ray cluster named by `address` or RAY_ADDRESS may still run the launch; then this
-    also returns False. Without such a cluster, raises CheckFailed.
+    If the job has already ended but `address` or RAY_ADDRESS names a Ray cluster, the launch may still run there, and
+    the function also returns False. If neither names a cluster, it raises CheckFailed.
     """
     job = jobs.submitted(Home.from_environment().root / "slurm", name)
     if job is None:
@@ -112,7 +112,7 @@ def stop_job(name: str, address: str | None) -> bool:
 
 
 def job_name(text: str) -> str:
-    """Return the name that the Slurm job for campaign or file `text` gets; the job's files have the same name."""
+    """Return the name of the Slurm job, and of its files, for the campaign or file `text`."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
     return f"chorale-{name}"
 
@@ -120,7 +120,7 @@ def job_name(text: str) -> str:
 def _arguments(options: SlurmOptions) -> Iterator[str]:
     """Yield the command and its arguments for the job, without the Slurm options.
 
-    For a job array, `--set` options are added that let its tasks measure at the same time.
+    For a job array, also yield `--set` options with which its tasks measure at the same time.
     """
     context, after = options.context, []
     about_slurm = {each.name for each in fields(options)}

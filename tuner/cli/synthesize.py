@@ -81,14 +81,14 @@ def synth(
     if shards is not None:
         given = {"--k": k, "--chunks": chunks, "--size": size, "--root": root, "--warm-start": warm_start}
         reports.require_trees(method, given | {"--in-network": in_network})
-    old = None if warm_start is None else verify(load_schedule(warm_start))  # the synthesis needs a correct one
+    old = None if warm_start is None else verify(load_schedule(warm_start))  # the synthesis needs a correct schedule
     with stages.stage("topology"):
         network = load_topology(spec)
     sized = opt.sized_options(network, size, link_gbps)
     before = None if old is None else old.schedule.expand()
     options = replace(sized, chunks=chunks, k=k, objective=goal, seed=seed, warm_start=before, gap=accepted)
     if size is not None and options.link_gbps is None:
-        bytes_per_second(network)  # raises, before anything is synthesized, if times could not be computed
+        bytes_per_second(network)  # raises before the synthesis if times cannot be computed
     facts: dict[str, Any] = {}
     if shards is not None:
         target, facts = reports.given_shards(network, shards, target, seed)
@@ -117,7 +117,7 @@ def synth(
 
 
 def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
-    """Return the method given before the topology; without one, `auto`, or the in-network method for --in-network."""
+    """Return the method that was given before the topology; default: `auto` or, with --in-network, `IN_NETWORK`."""
     if in_network:
         if methods not in ([], [AUTO], [IN_NETWORK]):
             rule = f"--in-network works only with the method {AUTO} or {IN_NETWORK}, or none"
@@ -217,7 +217,7 @@ def failures(
 
 
 def _part(text: str) -> str | Fraction:
-    """Return a --part option as a name or as a fraction of the link. Raises InvalidInput for anything else."""
+    """Parse a --part option: the name of a part, or a fraction of a link. Raises InvalidInput for anything else."""
     if text in (NVLINK, PLANE):
         return text
     part = parse_rational(text, "--part")

@@ -1,6 +1,6 @@
 """Defines `chorale topology`: list the families, show a network or NCCL's channels, import a network from a file.
 
-Also `chorale find`: the best topologies for a number of nodes and a degree.
+Also defines `chorale find`: find the best topologies for a number of nodes and a degree.
 """
 
 from collections import Counter
@@ -200,7 +200,7 @@ def find(
         seeds: Number of random searches for Cayley digraphs, each with another seed; 0: no search.
         collective: Rank by allreduce (steps and bandwidth), alltoall (rate), or both.
         keep_cables: CSV file of existing cables (from,to); nodes are placed so that most of them stay.
-        moves: With --keep-cables: largest number of new cables.
+        moves: With --keep-cables: maximum number of new cables.
         cables: Write the cables of the best network to a .csv file, or draw them as .png, .svg or .pdf.
         panel_ports: With --cables FILE.csv: ports of a patch panel; each cable takes two.
         alpha_us: Workload: latency of a step in microseconds.
@@ -263,7 +263,7 @@ def find(
 
 
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
-    """Parse N or FIRST:LAST. Return the numbers of nodes; in a range, only those for which a network exists."""
+    """Parse N or FIRST:LAST; return the node counts. For a range, leave out counts for which no network exists."""
     first, colon, last = text.partition(":")
     if not (first.isdecimal() and len(first) < 10 and (not colon or (last.isdecimal() and len(last) < 10))):
         raise InvalidInput("--nodes must be a number or a range", text, "write, for example, 64 or 5:2000")
@@ -282,7 +282,7 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
 
 
 def _workload(alpha_us: str | None, size: str | None, bandwidth_gbps: str | None) -> Workload | None:
-    """Return the workload by which networks are ranked, or None if no option describes it."""
+    """Return the workload for which networks are ranked, or None if no option describes one."""
     given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):

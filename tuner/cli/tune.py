@@ -158,7 +158,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
 
 
 def _plan(campaign: Campaign, topology: Topology) -> Result:
-    """Return what a launch would do. Imports the search only here, because the search needs Optuna."""
+    """Return what a launch would do. This imports the search, which needs Optuna."""
     from chorale.tuner.launch.plan import learned_priors  # noqa: PLC0415 - as above
     from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
 
@@ -179,7 +179,7 @@ def _tune_recorded(
     """Run a campaign for each collective that a recorded job calls, or only show what it would do.
 
     document:  campaign keys for everything that the record does not contain
-    overrides: values of keys, as on the command line
+    overrides: `key=value` texts from the command line
     """
     job = campaign_file.RecordedJob.of(load_record(record))
     campaigns = campaign_file.recorded_campaigns(job, record.stem, document, overrides)
@@ -374,7 +374,7 @@ def best(
         raise nothing_registered(network, name)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
     former = None
-    if rollback:  # the alias moves back to the previous version
+    if rollback:  # move the alias back to the previous version
         champion, size_class = find_champion(mlflow, network, name, size_bytes, alias)
         if size_class != SizeClass.of(size_bytes):
             value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
@@ -399,7 +399,7 @@ def best(
     table = facts_table(title, _rows(document["measured"]))
     named = "" if alias == "champion" else f" --alias {quote(alias)}"
     step = f"chorale table write --topology {quote(topology)}{named} -o job.table"
-    if entry.manifest["runner"] == "msccl" and document["schedule"]:  # runtimes of MSCCL read files instead of tables
+    if entry.manifest["runner"] == "msccl" and document["schedule"]:  # MSCCL's runtimes read program files
         step = f"chorale export {quote(document['schedule'])} -o job"
     return Result({**document, "exact": exact, **rolled_back}, table, *answer, next_step=step)
 

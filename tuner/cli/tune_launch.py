@@ -1,4 +1,4 @@
-"""Runs launches of `chorale tune` here; starts, watches or ends them in a Ray cluster; prints their results."""
+"""Runs launches of `chorale tune` in this process; starts, watches or ends them in a Ray cluster; prints results."""
 
 import math
 import os
@@ -32,7 +32,7 @@ ANSWER_LIMIT_S = 10.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
 INTERRUPTED_EXIT_CODE = 130
 UNTRACKED_EXIT_CODE = 4
-"""Exit code if the campaign is tuned but its data in MLflow are incomplete."""
+"""Exit code if a launch has succeeded, but MLflow lacks some of its data."""
 
 
 def start(campaign: Campaign, resume: bool, address: str | None) -> None:
@@ -59,8 +59,8 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
     """Follow the detached launch of campaign `follow` until it ends, or end the launch of campaign `stop`.
 
-    Prints the launch's results, or raises the error that ended the launch. The launch is looked up only in the cluster
-    at `address`; by default, in the cluster where it was started from this data folder.
+    Prints the launch's results, or raises the error that ended the launch. The launch is looked up in the cluster at
+    `address`, by default at RAY_ADDRESS or, if unset, in the cluster where this data folder last started it.
     """
     campaign = str(follow if stop is None else stop)
     home = Home.from_environment()
@@ -107,13 +107,13 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
 
 
 def give_up(loss: ClusterLost) -> None:
-    """End this process immediately, because its threads that wait for the lost Ray cluster never return."""
+    """End this process immediately, because threads that wait for the lost Ray cluster would never return."""
     print_error(str(loss))
     os._exit(loss.exit_code)
 
 
 def _require_free_name(home: Home, name: str) -> None:
-    """Raise InvalidInput if a service token owns the campaign `name`: its owner could see and stop this launch."""
+    """Raise InvalidInput if the campaign `name` belongs to a service token, whose owner could then stop the launch."""
     if (home.service / "service.db").is_file():
         from chorale.tuner.service.jobs.job_store import JobStore  # noqa: PLC0415 - SQLAlchemy
 
@@ -133,7 +133,7 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
 
     def workers() -> Any:
         started = make_workers(campaign, topology, home.root, address)()
-        take_stop_signals()  # after Ray has set its handler, which would abort the process
+        take_stop_signals()  # replaces Ray's handler, which would abort the process
         return started
 
     stop_s = stop_before_the_job_ends()
@@ -145,7 +145,7 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
 
 
 def write_programs(report: TuneReport, folder: Path) -> None:
-    """Write the tuning table's programs, and rows with NCCL settings, into a new folder."""
+    """Write the programs and NCCL settings that won to a new folder, for the sizes at which they won."""
     stored = report.folder / "programs"
     files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
     write_folder(folder, files)
@@ -153,7 +153,7 @@ def write_programs(report: TuneReport, folder: Path) -> None:
 
 
 def show(report: TuneReport, as_json: bool) -> None:
-    """Print the results of a launch; exit with 130 if it was interrupted, or 4 if MLflow's data are incomplete.
+    """Print the results of a launch. Exit with 130 if it was interrupted, or with 4 if MLflow lacks some of its data.
 
     Raises CheckFailed if nothing was measured.
     """

@@ -60,13 +60,13 @@ _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss
 MAX_SHOWN = 20
 _UNNAMED = "{0.compute_count} ranks that are all connected"
 COLLECTIVE_SUFFIX = ".collective.json"
-"""Suffix of the file, next to a program for given sizes, that describes its collective."""
+"""Suffix of the file that describes the collective of a program for given sizes; it is stored next to the program."""
 MAX_CHECKED_RANKS = 512
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
 JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
 LAUNCHERS: Mapping[Literal["openmpi", "srun"], str] = {"openmpi": "mpirun", "srun": "srun"}
-"""Launcher -> suffix of the folder name. Each GPU job is written for both launchers."""
+"""Launcher -> suffix of the job folder's name. Each GPU job is written for both launchers."""
 
 
 def verify(
@@ -99,7 +99,7 @@ def verify(
 
 
 def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
-    """Return title, bandwidth unit and JSON document; times are for the size for which the schedule was made."""
+    """Return title, bandwidth unit and JSON document. Times are for the size for which the schedule was designed."""
     schedule, stated = load_for_inspection(file)
     size_bytes = schedule.parameters.get("size_bytes")
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
@@ -194,7 +194,7 @@ def lift(
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
-    """Return the terminal table about a program, violations first. `unit` is the unit of bandwidths."""
+    """Return the table about a program for the terminal, with violations first. unit: unit of bandwidths"""
     table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
@@ -204,7 +204,7 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
 
 
 def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
-    """Return the JSON document of `verdict`. is_named: whether the user or the program named the network"""
+    """Return the JSON document of `verdict`. is_named: whether the user or the program has named the network"""
     alone = "no topology is named: all pairs of ranks are assumed to be connected; --spec adds loads, bounds and time"
     return {
         "ok": not verdict.violations,
@@ -265,7 +265,7 @@ class ProgramOptions:
     dtype: opt.ElementTypeName = "float32"
 
     def lowering(self, verified: VerifiedSchedule) -> LoweringOptions:
-        """Return the lowering options; unset ones are derived from the schedule's sizes and the depth of its trees."""
+        """Return the lowering options. Unset ones are chosen for the collective, the sizes and the depth of trees."""
         schedule = verified.schedule
         in_place = self.in_place
         if in_place is None:
@@ -338,15 +338,15 @@ def lower(
 def folder_files(
     topology: Topology, programs: Sequence[Program], verified: VerifiedSchedule | None, options: JobOptions
 ) -> dict[str, bytes]:
-    """Return the files of a job folder by path: a folder for each runtime and launcher, manifest.json and README.md.
+    """Return path -> content for a job folder: a folder for each runtime and launcher, manifest.json and README.md.
 
-    The same arguments give the same bytes. Raises InvalidInput as `job_files` does.
+    The same arguments give the same bytes. Raises InvalidInput in the same cases as `job_files`.
 
     Args:
         topology: The network on which the job runs.
         programs: Checked programs, one per dialect, all for the same collective and ranks.
         verified: The schedule from which the programs were lowered, or None if they were read from files.
-        options: Where and how GPU programs run; the launcher is chosen for each folder.
+        options: Where and how GPU programs run; its launcher is replaced by the launcher of each folder.
     """
     collective, schedule = programs[0].collective, None
     files: dict[str, bytes] = {}
@@ -506,7 +506,7 @@ def export(
         schedule, topology = verified.schedule, verified.schedule.topology
         if network is not None:
             raise InvalidInput("the schedule file already names its topology", f"--spec {network.spec}", "leave it out")
-        if in_place is None:  # runtimes never run an alltoall in place
+        if in_place is None:  # no runtime runs an alltoall in place
             in_place = schedule.collective.name is not CollectiveName.ALLTOALL
         programs = ()
         for target in dict.fromkeys(targets or GPU_TARGETS):
@@ -542,7 +542,7 @@ def export(
 
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
-    """Return sizes that all programs support: the requested ones, rounded up, or by default a geometric series."""
+    """Return sizes that all programs support: the requested sizes, rounded up, or by default a geometric series."""
     if sizes is None:
         first = served_size(_FIRST_BYTES, ELEMENT_TYPES[dtype].dtype.itemsize, programs)
         return tuple(first * 4**power for power in range(_DEFAULT_SIZES))

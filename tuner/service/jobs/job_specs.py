@@ -31,11 +31,11 @@ class JobLimits:
     """Limits for one job, request or campaign. A job's process may use its memory at start plus twice the estimate.
 
     Args:
-        max_nodes: Largest number of nodes of a network.
-        max_links: Largest number of links of a network.
-        max_memory_gib: Largest memory that a job is estimated to need, in GiB.
+        max_nodes: Maximum number of nodes of a network.
+        max_links: Maximum number of links of a network.
+        max_memory_gib: Maximum estimated memory of a job, in GiB.
         max_job_s: Seconds after which a job is stopped.
-        max_campaign_minutes: Longest search time of a campaign, in minutes.
+        max_campaign_minutes: Maximum search time of a campaign, in minutes.
     """
 
     max_nodes: Annotated[int, Ge(2)] = 16_384
