@@ -106,7 +106,7 @@ def _network(spec: str) -> Topology:
 
 
 def _run_schedule(case: str) -> BenchmarkOutcome:
-    """Synthesize the schedule of `case`, which is `METHOD COLLECTIVE SPEC`, or `k=K` and these for K trees per root.
+    """Synthesize the schedule of `case`: `METHOD COLLECTIVE SPEC`, optionally after `k=K` for K trees per root.
 
     The processor time includes building the network, synthesizing and verifying the schedule, and the bound.
     """

@@ -36,7 +36,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Numbers of nodes for the all-to-all comparison in the text, with all remainders modulo 4: they affect ring times."""
+"""Numbers of nodes for the all-to-all comparison in the text: one for each remainder modulo 4, as ring times vary."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -172,7 +172,7 @@ BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 
 """Spec -> number of nodes."""
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
-"""Largest number of nodes for which a schedule is built and verified; beyond, only BFB's cost is computed."""
+"""Maximum number of nodes for which a schedule is built and verified. For more nodes, only BFB's cost is computed."""
 _LINE_GRAPHS = [
     (base, size, times)
     for base, size in BASES.items()
@@ -251,7 +251,7 @@ FIGURE_18_MAX_NODES = 2000
 _STRIDE, _QUICK_STRIDE = 7, 50
 _BATCHES = 8
 _MAX_RATIO = 2
-"""The caption says that T_B is at most twice the minimum."""
+"""Maximum of T_B relative to its minimum, according to the caption."""
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:

@@ -288,7 +288,7 @@ TABLE_6 = Experiment(
 
 
 Steps = Literal["Moore", "at most one more", "more"] | int
-"""A claim about T_L: it equals the Moore bound, exceeds it by at most 1, exceeds it here, or is this number."""
+"""A claim about T_L: equal to the Moore bound, at most 1 above it, above it on this network, or equal to a number."""
 
 
 @dataclass(frozen=True, slots=True)

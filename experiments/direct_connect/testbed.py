@@ -258,7 +258,7 @@ FIGURE_13 = Experiment(
 
 FIGURE_14_NODES, _FIGURE_14_QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 FIGURE_14_SIZES_BYTES = (2**10, 2**21)
-"""At the first size, steps dominate; at the second, bandwidth. The paper used 1 KB and 1 GB."""
+"""At the first size, the steps dominate the time; at the second, the bandwidth. The paper used 1 KB and 1 GB."""
 _FIGURE_14_REPEATS = 7
 _NODE_MBPS = LINK_MBPS * LINKS_OF_A_NODE
 _FIGURE_14_BUSY = (
@@ -273,7 +273,7 @@ def _line_row(
     """Fit a line to `points`, from key `x` to key `y`. Return a row with our relative errors and the paper's.
 
     line: T_L or T_B, the part of the time to which the line is fitted; a T_B line passes through the origin
-    near, far: largest mean error of a match, and largest mean error that a busy machine (`_FIGURE_14_BUSY`) explains
+    near, far: maximum mean error of a match, and maximum mean error that a busy machine (`_FIGURE_14_BUSY`) explains
     """
     xs, ys = [float(point[x]) for point in points], [point[y] for point in points]
     slope, fixed = linear_regression(xs, ys, proportional=line == "T_B")

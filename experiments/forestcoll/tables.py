@@ -1,4 +1,4 @@
-"""Reproduces ForestColl: exact optima for allgather, the paper's tables, figures 9 and 11, example pipelines.
+"""Reproduces ForestColl: exact optima for allgather, the paper's tables, figures 9 and 11, and the example of figure 1.
 
 Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show where the table has
 check marks, so we derive them from section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and our
@@ -221,7 +221,7 @@ _TABLE_2_PRINTED: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("mi250_16+16", "reduce_scatter", "ForestColl"): ("9.75", "68.8", "146", "177"),
     ("mi250_16+16", "allreduce", "ForestColl"): ("5.26", "42.3", "78.3", "87.4"),
 }
-"""Printed GB/s at each of `SIZES`. RCCL's rows are for its best algorithm, chosen by hand and not in the record."""
+"""Printed GB/s at each of `SIZES`. RCCL's are for its best algorithm, chosen by hand; the record does not name it."""
 _TABLE_2_TREES_PER_ROOT = 2
 _TABLE_2_BLIND = (
     "only alpha and efficiency are fitted, to two runs of allgather with two trees per root: what a chunk costs on its "

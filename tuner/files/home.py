@@ -23,7 +23,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
 CAMPAIGN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""Valid names for campaigns and their folders."""
+"""Pattern of valid names for campaigns and their folders."""
 _OTHERS = 0o077
 _PARTS = ("campaigns", "artifacts", "best", "experiments", "service", "detached", "slurm", "watch", "mlflow.db")
 _EXECUTABLE = (".sh", ".sbatch")
@@ -108,7 +108,7 @@ class Home:
         """Create `folder` and missing parents, accessible only to this user, and return it.
 
         Parts of the data folder that earlier versions left readable for others become private. An existing data folder
-        keeps its mode. Raises InvalidInput if others could replace a new folder.
+        keeps its mode. Raises InvalidInput if other users could replace a new data folder.
         """
         if not self.root.exists():
             _require_ours(self.root)
@@ -261,7 +261,7 @@ def set_file_aside(path: Path, label: str = "damaged") -> Path:
 def rendered(template: Path, is_html: bool, **values: Any) -> str:
     """Render a Jinja template as HTML or as a shell script, in which the filter `quote` quotes words for the shell.
 
-    A missing value is an error.
+    Raises an error if the template uses a value that is not given.
     """
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - designing and exporting do not need it
 

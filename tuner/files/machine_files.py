@@ -42,7 +42,7 @@ class MachineOptions:
 
     @property
     def nic(self) -> Fraction | None:
-        """Return the GB/s of every NIC."""
+        """Return the bandwidth of every NIC in GB/s, or None if it is not given."""
         if self.nic_gbps is None:
             return None
         bandwidth = parse_rational(self.nic_gbps, "--nic-gbps")

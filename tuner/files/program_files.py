@@ -21,7 +21,7 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule, 
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether the file at `path` is a program or a plan rather than a schedule, by its name and content."""
+    """Return whether the file at `path` is a program or plan rather than a schedule, judging by name and content."""
     return Path(path).suffix.lower() == ".xml" or is_plan_file(path)
 
 
@@ -94,7 +94,7 @@ def _spec_in_name(program: AnyProgram) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A checked program and its network; `settings` is None if the file does not say how it was built."""
+    """A checked program and its network; `settings` is None if the file does not say how the program was built."""
 
     topology: Topology
     program: AnyProgram

@@ -1,4 +1,4 @@
-"""Runs launches in a Ray cluster: they outlive the process that started them, and Ray restarts them if they die."""
+"""Runs campaigns in a Ray cluster: they outlive the process that started them, and Ray restarts them if they die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMER_SELF_S = 300.0
 
 
 class LaunchState(StrEnum):
-    """The states of a detached launch: running, or how it ended."""
+    """State of a detached launch: running, ended with a report, or failed with an error."""
 
     RUNNING = "running"
     ENDED = "ended"  # there is a report

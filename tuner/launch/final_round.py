@@ -29,7 +29,7 @@ Times = dict[str, list[float]]
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
     """Return the time in seconds after which the final comparison starts no new measurement.
 
-    minutes:  limit given by the campaign; None allows the time of all trials, and at least 20 s per size
+    minutes:  limit given by the campaign; if None, the limit is the time of all trials, but at least 20 s per size
     trials_s: total time of the trials
     """
     return max(trials_s, 20.0 * sizes) if minutes is None else 60 * minutes

@@ -219,7 +219,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of a launch: `monotonic_s` measures durations, `unix_s` gives the dates of records."""
+    """The clocks of a launch: `monotonic_s` measures durations, `unix_s` gives the time stamps of records."""
 
     monotonic_s: Callable[[], float]
     unix_s: Callable[[], float]

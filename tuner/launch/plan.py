@@ -146,7 +146,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def check_methods(campaign: Campaign, files: bool = False) -> None:
-    """Raise InvalidInput for an unknown method or baseline. `check_runner` checks the library's algorithms.
+    """Raise InvalidInput for an unknown method or baseline. Library algorithms are checked by `check_runner`.
 
     files: whether baselines may be files on this machine, which `adopted_programs` checks
     """
@@ -173,7 +173,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput if the campaign's runner cannot run `topology` or does not have a library's baseline."""
+    """Raise InvalidInput if the runner cannot run `topology` or lacks a library algorithm among the baselines."""
     config = campaign.runner.config
     config.check_plan(campaign.runner.measurers, topology)
     named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
@@ -340,7 +340,7 @@ LEAST_POINTS = 3
 """Minimum number of points of the search space that a prior must cover to be used."""
 
 _GENERATORS = {"ForestColl": "forest"}
-"""Generator named in the record -> Chorale method that produces equivalent schedules."""
+"""Schedule generator named in the MI250 record -> Chorale method that produces equivalent schedules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ REPEATS = 9
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
-"""Failures caused by the program itself. Other failures may have other causes."""
+"""Kinds of failures that the program itself causes. Other failures may have other causes."""
 
 Rival = tuple[Candidate, AnyProgram] | str
 """A program, or the name of one of the library's own algorithms."""
@@ -115,7 +115,7 @@ def with_built_baselines(
 def judge(
     campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[BestProgram]
 ) -> dict[SizeClass, PromotionVerdict]:
-    """Return the verdict on each best program, after measuring on the campaign's runners.
+    """Decide, by measuring on the campaign's runners, whether each best program may become the champion of its class.
 
     If MLflow cannot be reached, nothing is compared; a program is promoted only if no registered version has the alias.
     """
@@ -311,7 +311,7 @@ ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOutcome:
-    """The outcome of a launch's measurements: how they ended, the best programs, and the gate's verdicts on them."""
+    """The outcome of a launch's measurements: how they ended, the best programs, and the promotion verdicts on them."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None
@@ -325,7 +325,7 @@ class MeasuringOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """The objects that a launch uses: the campaign, its network, and where results are stored, tracked and counted."""
+    """The campaign of a launch, its network, and the objects that store, track and count results."""
 
     campaign: Campaign
     topology: Topology
@@ -434,7 +434,7 @@ class TuneReport:
     """The results of a launch, for reports.
 
     versions: size in bytes -> registered version, if there is one
-    verdicts: for each size class, whether the winner got the alias, and why
+    verdicts: size class -> whether its best program became the champion, and why
     overhead: result of `Overhead.document`
     limit:    limit that the links impose on times, if their rate is known
     """

@@ -81,7 +81,8 @@ def node_positions(topology: Topology) -> Positions:
 
     Grids are drawn as grids; rings, circulants and complete graphs as circles; hypercubes in a projection that shows
     their cubes; bipartite graphs in two columns; compute nodes behind switches in rows or on a circle; other networks
-    with a force-directed layout (fixed seed). More than 400 nodes of no known family are drawn on a circle.
+    with a force-directed layout (fixed seed). Networks of no known family with more than 400 nodes are drawn as
+    circles.
     """
     places = _places(topology)
     nearest = np.asarray(KDTree(places).query(places, k=2)[0])[:, 1]

@@ -75,7 +75,7 @@ def connections_of(topology: Topology) -> list[DrawnConnection]:
 def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
-    Connections are straight, but bend around nodes in between and fan out if a pair has several.
+    Connections are straight unless they bend around a node in between, or fan out because a pair has several.
     """
     ends = np.array([(connection.src, connection.dst) for connection in connections])
     share = np.linspace(0.05, 0.95, 40)[None, :, None]
@@ -238,7 +238,7 @@ def plot_topology(topology: Topology, path: Path) -> None:
 
 
 def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
-    """Draw the cables of `cabling`; save the picture to `path`. New cables are coloured if others existed before."""
+    """Draw the cables of `cabling`; save the picture to `path`. New cables are coloured if there are existing ones."""
     hosts, kept = cabling.hosts, {frozenset(cable) for cable in cabling.kept}
     named = replace(topology, node_ids=hosts)
     canvas = NetworkCanvas.of(named, connections_of(named), 6.0)

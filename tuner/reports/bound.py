@@ -109,7 +109,7 @@ def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tupl
 
 
 def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any] | None:
-    """Return the bound at the rates that the machine's library assumes, or None if these are unknown."""
+    """Return the bound at the link rates that the machine's NCCL or RCCL assumes, or None if these are unknown."""
     expected = topology.expected
     if expected is None:
         return None
@@ -119,7 +119,7 @@ def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any]
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:
-    """Return `bound` and `expected` for an allreduce on a network read from a machine; empty for others."""
+    """Return the keys `bound` and `expected` about an allreduce for a network read from a machine; {} for others."""
     if not topology.assumptions or topology.compute_count > MOST_RANKS:
         return {}
     bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)
@@ -349,7 +349,7 @@ def plan_failures(
     A failure without a schedule has a reason instead, for example that it cuts the network in two. Raises ChoraleError
     if there is no schedule for the intact network.
 
-    parts: parts of links that may also fail, such as "nvlink" or a fraction of the bandwidth
+    parts: parts of links that may also fail: a kind of link such as "nvlink", or a fraction of the bandwidth
     """
     failures = list(single_failures(request.topology, parts))
     intact = _failure_row(request, None)

@@ -199,7 +199,7 @@ def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
     The ratio busbw / algbw, which depends on the number of ranks, is trusted more than the list of devices.
     """
     ranks = topology.compute_count
-    is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
+    is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # as in nccl-tests up to 2.8
     if results.bus_ratio is not None and not is_old:
         if abs(results.bus_ratio - bus_factor(str(results.collective), ranks)) <= _RATIO_ERROR:
             return None

@@ -60,13 +60,13 @@ from chorale.tuner.reports.bound import (
 from chorale.tuner.reports.tables import fact_label, fact_text, facts_table
 
 OUTSIDE_TOTAL = ("topology", "bound", "writing")
-"""Stages that are excluded from the reported total."""
+"""Stages that are excluded from the reported total time."""
 _WARN_ABOVE = Fraction(1, 100)
 """If a schedule misses a bound by more than this fraction, the document contains a warning."""
 FOREST_ONLY = "forest"
 LARGE_BYTES = 2**30
 LARGE_PLAN = 4_000
-"""For plans with more instructions than this, other lowering options are not tried because it would take too long."""
+"""Maximum number of instructions in plans for which other lowering options are tried; larger plans take too long."""
 LARGE_LOSS = 0.15
 MIN_GAIN = 0.05
 MAX_MESSAGES = 2**17
@@ -166,7 +166,8 @@ def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
     """Return the JSON document of `chorale synth`, without memory and output path.
 
-    The key `tree_pairs` is the optimum for pairs of trees, checked by independent code, if the schedule uses pairs.
+    If the schedule uses pairs of trees, the key `tree_pairs` is the optimum for such pairs, checked by independent
+    code.
     """
     schedule, cost, trees = verified.schedule, verified.cost, verified.schedule.trees_per_root
     ranks, collective = schedule.topology.compute_count, schedule.collective

@@ -70,7 +70,7 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the rate, size / time: `346.7 GB/s (1040/3)`, or, without units, `4.27 × link rate (64/15)`."""
+    """Format an algbw (size / time): `346.7 GB/s (1040/3)`, or, without units, `4.27 × link rate (64/15)`."""
     rate = 1 / time_per_byte
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(rate)} × link rate", rate)

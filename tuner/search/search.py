@@ -52,7 +52,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
 _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
 """Exceptions that samplers and their models raise for unexpected data."""
 _STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
-"""Errors raised in these packages come from the trial storage."""
+"""Packages whose exceptions mean that the storage of the study has failed."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
@@ -106,7 +106,7 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """Optuna objects with which the caller replaces the campaign's own; None means the campaign's setting.
+    """Optuna objects to use instead of those that the campaign chooses; None keeps the campaign's choice.
 
     pruner: decides after each size whether to end the trial; sizes are then measured one by one, without racing
     """
@@ -162,7 +162,7 @@ GAINS = "chorale.gains"
 """User attribute of a trial: size in bytes -> logarithm of the speed-up at this size."""
 
 REASON = "chorale.reason"
-"""User attribute of a trial without a result: the reason."""
+"""User attribute of a trial without a result: why it has none."""
 
 SENSIBLE, BUILDABLE = "sensible", "buildable"
 """Names of constraints: a point violates the first if it is refused before building, the second if building fails."""
@@ -310,7 +310,7 @@ class SearchPlan:
     together:         whether one candidate is chosen for all sizes
     priors:           expected gains from other sources; used only by the sampler sizes-gp
     starts:           candidates to try first, best guess first; candidates outside the space are ignored
-    parts:            objects that replace the sampler or the storage, a pruner, and callbacks
+    parts:            a sampler and a storage to use instead of those chosen here, a pruner, and callbacks
     """
 
     space: SearchSpace

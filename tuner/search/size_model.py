@@ -191,7 +191,8 @@ _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 
 scale:   how fast the logarithms of times change over a parameter's range
 octaves: over how many doublings of the size they stay correlated
-spread, noise: their standard deviation between points, and that of their measurement noise
+spread:  standard deviation of gains between points
+noise:   standard deviation of gains due to measurement noise
 """
 
 

@@ -32,11 +32,11 @@ Decision = Literal["program", "library", "undecided"]
 """
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
 FIRST_CONTROL = 2
-"""Number of repetitions in the first control: the smallest number that shows how much repetitions scatter."""
+"""Number of repetitions when baselines are first measured: the minimum that shows how much repetitions scatter."""
 CONTENDER_DEVIATIONS = 2.5
 RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 HOPELESS = 4
-"""A contest ends undecided if a decision would need this many times the allowed launches."""
+"""A contest ends undecided if a decision would need this many times the allowed number of launches."""
 MAX_LAUNCHES = 10**6
 """Maximum estimate of the launches that a decision needs; for equally fast programs there is no finite number."""
 
@@ -245,7 +245,7 @@ class SizeContest:
         self._is_over = True
 
     def verdict(self) -> SizeVerdict | None:
-        """Return the conclusion from the launches so far, or None without any launch."""
+        """Return the conclusion from the launches so far, or None if there are none."""
         if self._table.count == 0 or not len(self._contenders):
             return None
         return self._stated(self._leader())
@@ -369,7 +369,7 @@ FEW = 8
 
 
 class Controls:
-    """Stores the baselines' times, which are measured with some trials, and decides when to measure them again."""
+    """Stores times of the baselines, which are measured with some of the trials, and decides when to measure again."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
@@ -384,7 +384,7 @@ class Controls:
 
     @property
     def times_s(self) -> dict[str, tuple[Times, ...]]:
-        """Return the times of all repetitions since the baselines last changed, in seconds."""
+        """Return the baselines' times in seconds: all repetitions since the baselines last changed."""
         return {name: tuple(sizes) for name, sizes in self._pools.items()}
 
     @property

@@ -19,7 +19,7 @@ from chorale.tuner.tracking.mlflow_store import create_database
 
 USER = "chorale"
 HEALTH = "/health"
-"""Path that needs no password; it only shows that the server runs."""
+"""URL path that needs no password; it only shows that the server runs."""
 
 # No job runners (eight more processes), no assistant (it runs commands), no usage reports.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

@@ -61,7 +61,7 @@ PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 COURSE_STEP = 5
-"""The best result so far is logged to the parent run each time this many trials have finished."""
+"""Number of finished trials after which the best result so far is logged to the parent run again."""
 
 
 class Tracker:
