@@ -5,7 +5,6 @@ Results go to stdout, as text or as one JSON document; notices, progress and log
 
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -39,8 +38,7 @@ results = WordConsole(markup=False, highlight=False, emoji=False)
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
-    sys.stdout.write(redacted(json.dumps(document, indent=2, allow_nan=False)) + "\n")
-    sys.stdout.flush()
+    typer.echo(redacted(json.dumps(document, indent=2, allow_nan=False)))  # silent if stdout is closed
 
 
 def print_result(result: Result, as_json: bool) -> None:

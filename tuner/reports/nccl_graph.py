@@ -84,8 +84,10 @@ def found_rings(topology: Topology) -> NcclGraph:
 
     If the GPUs are connected by a switch, these are the rings that NCCL's own search finds. With direct links, an
     integer program over all rings packs as many rings of equal rate as possible. Raises InvalidInput for several boxes,
-    and for boxes with direct links and more than 8 GPUs.
+    for boxes with direct links and more than 8 GPUs, and for links without rates.
     """
+    if topology.bandwidth_unit == "link":
+        raise InvalidInput("{} has no link rates", topology.spec, "name a machine, such as a100:1")
     fabric, ranks = library_fabric(topology), topology.compute_count
     if fabric.boxes > 1:
         rule = "NCCL_GRAPH_FILE is for one box, not for {}"

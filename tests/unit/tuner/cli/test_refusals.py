@@ -124,6 +124,7 @@ tune campaign.yaml --set 'baselines=[library:nccl]' --set runner.kind=recorded |
 tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list, got '64K'
 tune campaign.yaml --topology ring:4 | --topology ring:4 works only with --from-record
 record -o b.json -- ./nothing | cannot start ./nothing: No such file or directory
+topology graph ring:4 | ring:4 has no link rates; name a machine, such as a100:1
 auto ring:4 --dump dump.xml | leave one of them out
 tune --from-record job.json | the network of the recorded job is missing
 tune --from-record job.json --topology ring:5 | the job's 4 ranks must be a multiple of the number of nodes
@@ -175,22 +176,17 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ring, gather = ch.synthesize("ring:5", "allreduce", "bfb"), ch.synthesize("hypercube:3", "allgather", "bfb")
     for name, made in {"cube": cube, "torus": torus, "ring": ring, "gather": gather}.items():
         made.save(folder / f"{name}.parquet")
-    (folder / "plan.json").write_text(ch.lower(ring, "mscclpp-json").text)
     text = ch.lower(cube, "msccl-xml").text
     (folder / "cube.xml").write_text(text)
     (folder / "unnamed.xml").write_text(text.replace('name="allreduce bfb hypercube:3"', 'name="tree"'))
     fit = Calibration("link", 0.0, 1e-6, 0.0, 1e9, 0.0, 0.0, None, 9)
-    (folder / "fit.json").write_text(json.dumps(fit.to_json()))
-    (folder / "lying.csv").write_text("from,to\n" + "".join(f"a{n},a{n + 1}\n" for n in range(7)))
-    (folder / "wrong.csv").write_text("from,to\na,a\n")
-    (folder / "islands.json").write_text(json.dumps(ISLANDS))
-    (folder / "nothing.json").touch()
-    (folder / "empty.json").write_text("{}")
-    (folder / "notes.txt").write_text("some notes\n")
-    (folder / "matrix.csv").write_text("1,2\n3,4\n")
-    (folder / "broken.yaml").write_text("- a\n")
-    (folder / "typo.yaml").write_text("name: x\ntopology: ring:4\ncolective: allreduce\n")
-    (folder / "campaign.yaml").write_text(CAMPAIGN)
+    texts = {"lying.csv": "from,to\n" + "".join(f"a{n},a{n + 1}\n" for n in range(7)), "wrong.csv": "from,to\na,a\n"}
+    texts |= {"nothing.json": "", "empty.json": "{}", "notes.txt": "some notes\n"}
+    texts |= {"matrix.csv": "1,2\n3,4\n", "broken.yaml": "- a\n", "campaign.yaml": CAMPAIGN}
+    texts |= {"islands.json": json.dumps(ISLANDS), "typo.yaml": CAMPAIGN.replace("collective", "colective")}
+    texts |= {"fit.json": json.dumps(fit.to_json()), "plan.json": ch.lower(ring, "mscclpp-json").text}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
     (folder / "dump.xml").write_bytes(nvswitch_machine())
     calls = {CallKey("allreduce", "float32", None, None, 2**20): CallCount(10, 3.0)}
     (folder / "job.json").write_bytes(record_bytes(Record(4, calls)))
@@ -199,10 +195,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        *REFUSED.strip().splitlines(),
-        *(f"{line} | the folder no does not exist" for line in WRITING.strip().splitlines()),
-    ],
+    [*REFUSED.strip().splitlines(), *(f"{line} | the folder no does not" for line in WRITING.strip().splitlines())],
 )
 def test_wrong_usage_is_one_line(line, desk, capsys, monkeypatch):
     monkeypatch.chdir(desk)
@@ -225,6 +218,11 @@ def test_a_mistake_is_explained(command, expected, desk, capsys, monkeypatch):
     monkeypatch.setenv("CHORALE_HOME", str(desk / "home"))
     finished = chorale(capsys, *shlex.split(command.removeprefix("$ chorale ")))
     assert f"exit {finished.code}, {finished.stderr.strip()}" == expected
+
+
+def test_a_closed_stdout_is_no_error(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert chorale(capsys, "topology", "show", "ring:4", "--json").code == 0
 
 
 ODD = os.fsdecode(b"odd\xff")
