@@ -1,7 +1,7 @@
 """Makes allreduces along pairs of trees: in-trees carry sums up to many roots while out-trees carry results down.
 
-Every root owns a part of the vector in proportion to its rate. A fraction of every link's bandwidth is used to reduce
-the vector to the roots, the rest to spread the results (ForestColl, appendix E).
+Every root owns a part of the vector in proportion to the total rate of its trees. A fraction of every link's bandwidth
+is used to reduce the vector to the roots, and the rest to spread the results (ForestColl, appendix E).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,10 +44,10 @@ from chorale.synth.topology.expansions import Relabelled
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 MAX_PAIRS = 2**17
-"""Rounding to this number of tree pairs loses little speed. Packing and verifying more pairs takes long."""
+"""Maximum number of tree pairs. Rounding to this number loses little speed, and more pairs take long to pack."""
 
 _FEW_LINKS = 256
-"""With up to this number of links, every small number of pairs is tried."""
+"""With up to this number of links, every small number of pairs per rank is tried."""
 _CLOSE = Fraction(1001, 1000)
 _TRACES = (Fraction(1, 10**6), Fraction(1, 10**4), Fraction(1, 1000), Fraction(1, 100))
 _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
@@ -57,9 +57,9 @@ _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 class IntegralPairs:
     """Numbers of trees: how many pairs have their root at each rank, and how many trees each link may carry.
 
-    roots:          int64 per rank: pairs of trees rooted there
+    roots:          int64 per rank: number of tree pairs with this root
     gather, reduce: int64 per link: maximum number of out-trees and in-trees on the link
-    time_per_byte: time per byte of the vector that the slowest link needs for all these trees
+    time_per_byte:  time that the slowest link needs for all these trees, per byte of the vector
     """
 
     roots: Integers
@@ -71,10 +71,10 @@ class IntegralPairs:
 def integral_pairs(
     topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
 ) -> IntegralPairs:
-    """Round `split` to the fewest whole trees that are as fast or, given `k`, to k pairs of trees per rank on average.
+    """Round `split` to the fewest whole trees that lose no speed or, given `k`, to an average of k pairs per rank.
 
-    If more than `most_pairs` pairs would be needed, about `most_pairs` are used. They are distributed to roots in
-    proportion to the roots' rates. The least time in which they fit is found by bisection.
+    If more than `most_pairs` pairs would be needed, about `most_pairs` are used. Given k or too many pairs, roots get
+    pairs in proportion to their rates, and the least time in which these fit is found by bisection.
 
     Raises:
         InvalidInput: for k outside 1 to `most_pairs` / ranks, and if numbers would exceed 64 bits.
@@ -83,7 +83,7 @@ def integral_pairs(
     if k is not None and not 1 <= k * ranks <= most_pairs:
         rule = f"--k must give at least one tree per root, and at most {most_pairs} in all"
         raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {most_pairs // ranks}")
-    # The smallest factor that turns all rates and the bandwidths of parallel links into whole numbers of trees.
+    # The smallest factor that turns all rates and the bandwidths of parallel links into whole numbers of trees:
     links = topology.links
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
@@ -105,7 +105,7 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return two functions: one rounds `split` to `pairs` pairs at a given scale, the other tests the result's cuts."""
+    """Return two functions: one rounds `split` to `pairs` pairs at a given scale; the other tests whether they fit."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     turned, origin = transpose_with_links(topology)
 
@@ -119,10 +119,10 @@ def _apportioned_pairs(
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
     """Round `split` to whole trees like `integral_pairs` without k. If this loses more than 0.1 %, seek faster trees.
 
-    The slower result may be due to links that are too narrow for one tree, so small k, and splits without tiny flows,
-    are tried as well.
+    The loss may be due to links that are too narrow for one tree, so splits without tiny flows, and small numbers of
+    pairs per rank, are tried as well.
 
-    gap: accepted time above the optimum (as a fraction), if the optimum needs more than `FEW_TREES` pairs per rank
+    gap: accepted time above the optimum, relative to the optimum, if it needs more than `FEW_TREES` pairs per rank
     """
     best = integral_pairs(topology, split)
     least, ranks = 1 / split.rate, topology.compute_count
@@ -161,7 +161,7 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
 
 
 def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
-    """Return `split` times `scale`, in whole trees per link, so that no switch sends more than it receives."""
+    """Return `split` times `scale`, rounded down to whole trees. No switch sends more than it receives."""
     arcs, links = split.arcs, topology.links
     ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
     amounts = zip(split.gather, split.reduce, strict=True)
@@ -198,11 +198,11 @@ def pair_schedule(
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the unverified pipelined allreduce along in-trees and out-trees, without a barrier between these halves.
+    """Return the unverified pipelined allreduce along in-trees and out-trees, without a barrier between the two halves.
 
-    In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
-    roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete,
-    so the units of a root's highest out-trees are summed by its lowest in-trees.
+    In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees.
+    Roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete,
+    so the lowest in-trees of a root sum the units of its highest out-trees.
 
     Raises:
         InvalidInput: if a switch cannot be removed, like `remove_switches`.
@@ -219,14 +219,14 @@ def pair_schedule(
 
 
 def faster_pairs(task: SynthesisTask) -> Schedule | None:
-    """Return the allreduce by pairs of trees, or None if reduce_scatter followed by allgather is as fast.
+    """Return the allreduce along pairs of trees, or None if a reduce_scatter followed by an allgather is as fast.
 
-    The certificate is a bound for all pairs of trees (`check_pair_certificate`). The result is also None above the
-    limits of `tree_pairs`. The linear program is skipped if the two phases reach a lower bound.
+    The certificate is a bound for all pairs of trees (`check_pair_certificate`). Also returns None if the network
+    exceeds the limits of `tree_pairs`. The linear program is skipped if the two phases reach a lower bound.
 
     Args:
-        task: uses the options k (pairs of trees per rank on average, compared with two phases of k trees per root),
-            gap, objective and seed, as `forest` does for each half.
+        task: the request. Its options gap, objective and seed are used for each half as in `forest`. With the option k,
+            k pairs of trees per rank on average are compared with two phases of k trees per root.
 
     Raises:
         InvalidInput: in the same cases as `integral_pairs` and `pair_schedule`.

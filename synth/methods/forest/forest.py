@@ -1,12 +1,12 @@
 """Makes bandwidth-optimal tree schedules on any network, with or without switches (the method `forest`).
 
-Data streams down k trees per root, and the slowest link determines the time. The optimum follows from cuts and
-determines how many trees each link carries. Switches are removed without loss; then trees are packed into the resulting
-network and mapped back to physical links. A warm start keeps the trees of an older schedule that still fit into a
-changed network. Sources: bandwidth-optimal pipeline; ForestColl.
+Data streams down k trees per root, and the slowest link determines the time. Cuts determine the optimum, which says how
+many trees each link carries. Switches are removed without loss; then trees are packed into the resulting network and
+mapped back to physical links. A warm start keeps those trees of an older schedule that still fit after the network has
+changed. Sources: bandwidth-optimal pipeline; ForestColl.
 
-For shards of different sizes, the bound is the same with weights: all data that start outside a set of nodes must enter
-the set. Trees are packed in the same way, with a different number of trees at each root.
+If shards have different sizes, the bound counts each rank's data with their size: all data that start outside a set of
+nodes must enter the set. Trees are packed in the same way, with a different number of trees at each root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,18 +36,19 @@ from chorale.synth.topology.translations import Transversal
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
     """Return the trees of `old`, repaired if necessary, that fit into `network` together.
 
-    Some trees may be missing, and the remaining capacity may not be enough for the missing trees. Each of a root's
-    units uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists,
-    the edge is replaced by one from another node that the tree has reached. A tree that cannot be repaired is dropped.
-    O(transfers of `old` + trees * nodes * degree).
+    Some trees may be missing, and the remaining capacity may not be enough for these. Each unit of a root's shard uses
+    the tree of the old unit at the same position in the shard. If the edge over which a tree reaches a node no longer
+    exists, it is replaced by an edge from another node that the tree has reached. A tree that cannot be repaired is
+    dropped. O(transfers of `old` + trees * nodes * degree).
 
     Args:
-        old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks are identified by
-            their node ids in `topology`.
+        old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks of both networks with
+            the same node id are the same rank.
+        topology: the network for which trees are needed.
         network: the ranks of `topology`, without switches, with any number of trees per root.
 
     Raises:
-        InvalidInput: for other schedules.
+        InvalidInput: if `old` is any other kind of schedule.
     """
     of_pairs = old.collective == ALLREDUCE and not old.barriers  # roots do not own shards
     if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
@@ -73,7 +74,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     kept = chosen[order][root[order] >= 0]
     offsets = np.searchsorted(np.sort(root), np.arange(len(rank_of) + 1)) - np.count_nonzero(root < 0)
     lo, hi = rows.lo[kept].astype(np.int64), rows.hi[kept].astype(np.int64)
-    # Edges of each root from the root outwards, with the old units that use them; parent or child is -1 if it is gone.
+    # Edges of each root, from the root outwards, with the old units that use them. A missing parent or child is -1.
     edges = (offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
     return Trees(*native.mend(edges, old.chunks_per_shard, arcs, network.supply, network.capacity.copy()))
 
@@ -92,14 +93,14 @@ def tree_schedule(
 ) -> Schedule:
     """Return the unverified pipelined allgather or broadcast along `trees`.
 
-    With k trees per root (counted by weight), a shard is cut into k parts, which are assigned to its root's trees in
-    order. An arc of the network without switches represents paths in `topology`, which are used in order, so a transfer
-    of several parts may become several transfers. O(trees * ranks + hops of all paths).
+    With k trees per root (a tree of weight m counts as m trees), a shard is cut into k parts, which are assigned to its
+    root's trees in order. An arc of the network without switches represents one or more paths in `topology`, which are
+    used in order, so a transfer of several parts may become several transfers. O(trees * ranks + hops of all paths).
 
     Args:
         trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees.
         split: the network without its switches; `trees` are trees of `split.network`.
-        carried: int64 per link, number of trees on the link, if fewer than its bandwidth allows.
+        carried: int64 per link, number of trees on the link; None for as many as its bandwidth allows.
     """
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST, CollectiveName.ALLGATHERV):
         raise InvalidInput("trees make an allgather or broadcast", collective.name.value, "choose one of these")
@@ -123,14 +124,14 @@ def tree_schedule(
 def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     """Return the allgather or broadcast along trees with the optimal time or, given k, the least time for this k.
 
-    The certificate is the cut that proves the optimum. If a switch that cannot copy has more bandwidth out than in and
-    prevents such trees, the result is as fast as this switch allows.
+    The certificate is the cut that proves the optimum. If such trees do not exist because a switch that cannot copy has
+    more bandwidth out than in, the result is as fast as this switch allows.
 
     Args:
-        task: uses the options k, gap, objective, seed and warm_start. The seed determines the order in which roots get
-            trees. `warm_start` is a schedule for another network, whose trees are kept if possible; without the option
-            k, the warm start's k is used if no other k is faster.
-        method: name of the method in the schedule.
+        task: the request, with the options k, gap, objective, seed and warm_start. The seed determines the order in
+            which roots get trees. `warm_start` is a schedule for another network, whose trees are kept if possible. If
+            the option k is not set, the k of the warm start is used unless another k is faster.
+        method: name of the method that the schedule contains.
 
     Raises:
         InvalidInput: if numbers would exceed 64 bits.
@@ -159,7 +160,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
     """Remove all switches; return (optimum for the first k for which this works, resulting network, trees per link).
 
-    If there is no such k, a switch has more bandwidth out than in, and only part of it is used (`within_switches`).
+    If it works for no k, some switch has more bandwidth out than in; only a part is then used (`within_switches`).
     """
     topology, collective = task.topology, task.collective
     weights = shards_of_ranks(topology, collective)
@@ -242,9 +243,9 @@ def shard_units(sizes: Sequence[int]) -> ShardUnits:
 
 
 def with_shards(topology: Topology, name: CollectiveName, counts: Sequence[int]) -> Collective:
-    """Return the allgatherv or reduce_scatterv whose shards have `counts` units.
+    """Return the allgatherv or reduce_scatterv in which rank r's shard has `counts[r]` units.
 
-    Raises InvalidInput for another collective, and if the number of sizes is not the number of ranks.
+    Raises InvalidInput if `name` is not allgather or reduce_scatter, or if there is not one size per rank.
     """
     if name not in _NAMES:
         choice = " or ".join(each.value for each in _NAMES)
@@ -258,7 +259,7 @@ def with_shards(topology: Topology, name: CollectiveName, counts: Sequence[int])
 
 
 def uneven_forest(topology: Topology, collective: Collective, options: Options | None = None) -> Schedule:
-    """Return the unverified pipelined tree schedule for a collective from `with_shards`; see `forest`."""
+    """Return the unverified pipelined tree schedule for a collective made by `with_shards`; see `forest`."""
     task = SynthesisTask(topology, collective, options or Options(), SerialExecutor())
     if not collective.reduces:
         return forest(task)

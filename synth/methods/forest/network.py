@@ -1,6 +1,6 @@
 """Defines the network into which trees are packed: integer capacities, and the number of trees at each root.
 
-Also stores packed trees as arrays (thousands of trees over thousands of nodes), and compares packings.
+Also compares packings, and stores packed trees as arrays: there may be thousands of trees over thousands of nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ class ForestNetwork:
 
     Attributes:
         compute_count: nodes 0 to compute_count - 1 are the ranks, all other nodes are switches.
-        nodes: number of all nodes; equal to `compute_count` after the switches are removed.
-        src, dst: int32 per arc.
+        nodes: number of all nodes; equal to `compute_count` once the switches are removed.
+        src, dst: int32 per arc, its ends.
         capacity: int64 per arc, positive: number of trees that may use the arc (a tree of weight m counts m times).
         supply: int64 per node: number of trees that are rooted there (0 for switches).
     """
@@ -41,8 +41,8 @@ class ForestNetwork:
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
     """Return int64 per link: its number of trees, floor(U * b) for bandwidth b and U = `trees_per_bandwidth`.
 
-    Parallel links are rounded down separately, so that each can carry its trees. Raises InvalidInput if numbers would
-    exceed 64 bits.
+    Bandwidths of parallel links are rounded down separately, so that each link can carry its trees. Raises InvalidInput
+    if numbers would exceed 64 bits.
     """
     links = topology.links
     table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
@@ -52,7 +52,7 @@ def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integer
 
 
 def network_of_links(topology: Topology, carried: Integers, supply: Integers) -> ForestNetwork:
-    """Return the network in which every link carries `carried` trees; capacities of parallel links are added up.
+    """Return the network in which link i carries up to `carried[i]` trees. Capacities of parallel links are added up.
 
     Raises InvalidInput if supplies would exceed 64 bits. O(links log links).
     carried: int64 per link, at most `trees_on_links`
@@ -78,13 +78,13 @@ def overflow_error(value: str) -> InvalidInput:
 
 
 def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
-    """Return up to `most` cuts that cannot carry all trees that cross them, as bool[cuts, nodes]: the sink side."""
+    """Return up to `most` cuts that cannot carry all trees that cross them, as bool[cuts, nodes]: their sink sides."""
     sinks = np.arange(network.nodes) < network.compute_count
     return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
 
 
 def carries_all_trees(network: ForestNetwork) -> bool:
-    """Return whether every cut can carry the trees that cross it. Trees then exist if there are no switches."""
+    """Return whether every cut can carry the trees that cross it. If there are no switches, such trees then exist."""
     return len(narrow_cuts(network, 1)) == 0
 
 
@@ -102,7 +102,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Divide `units` into whole numbers in proportion to `rates`. The largest remainders are rounded up."""
+    """Divide `units` into whole numbers in proportion to `rates`. Shares with the largest remainders are rounded up."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]
@@ -120,10 +120,11 @@ def at_least_scale(
 ) -> Whole:
     """Return the result of `rounded_down` at the smallest scale >= `start` that is found to fit.
 
-    The scale is doubled until the result fits, and then bisected.
+    The scale is doubled until the result fits. Then the smallest scale is found by bisection.
 
     rounded_down: returns the number of whole trees per link at a scale; may raise InvalidInput above a limit
-    high: a scale at which the result is known to fit, if any
+    fits:         returns whether cuts can carry the trees of such a result
+    high:         a scale at which the result is known to fit, if any
     """
     low, high = start, high or start
     while not fits(whole := rounded_down(high)):
@@ -166,14 +167,14 @@ def joined_trees(parts: Sequence[Trees]) -> Trees:
 
 
 def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return int32 per tree: number of arcs from its root to the furthest node. `src` has the start of each arc."""
+    """Return int32 per tree: number of arcs from its root to the furthest node. `src[a]` is the start of arc a."""
     heights = np.zeros(len(trees), dtype=np.int32)
     native.tree_heights(trees.root, trees.parent_arc, src, heights)
     return heights
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
-    """Return a key by which packings are compared. The smallest key is the best. The objectives are:
+    """Return a key by which packings are compared; the packing with the smallest key is the best. The objectives are:
 
     height:   (largest height, sum of height * weight, number of trees)
     trees:    number of trees, then as for height

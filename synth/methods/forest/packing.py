@@ -6,12 +6,12 @@ single tree is grown with the exact algorithm of Bérczi and Frank (bandwidth-op
 all cuts whenever it backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees
 that are kept always leave enough capacity for the remaining ones, so packing always succeeds.
 
-Two kinds of low trees are tried first: trees from one hypercube node in closed form (`hypercube_trees`), and trees in
-layers of hop distance (`layered_trees`). If every node receives each tree from a neighbour one hop nearer to the root,
-the result is a tree of least height, no matter which of these neighbours the nodes choose. So each node chooses
-independently, by solving a transport problem with few arcs and many roots. If nearer neighbours cannot send all trees,
-neighbours at the same distance may send some, in a direction that is drawn at random for each root. If symmetries map
-node 0 to every node, they also map the choice of node 0 to all nodes.
+Two kinds of low trees are tried first: if the network is a hypercube with a single root, trees in closed form
+(`hypercube_trees`); otherwise, trees in layers of hop distance (`layered_trees`). If every node receives each tree from
+a neighbour one hop nearer to the root, the result is a tree of least height, no matter which of these neighbours the
+nodes choose. So each node chooses independently, by solving a transport problem with few arcs and many roots. If nearer
+neighbours cannot send all trees, neighbours at the same distance may send some; for each root, it is drawn at random in
+which direction. If symmetries map node 0 to every node, they also map the choice of node 0 to all nodes.
 """
 
 from itertools import chain
@@ -34,7 +34,7 @@ from chorale.synth.topology.translations import Transversal
 Hops = NDArray[np.uint16]
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""Limit of nodes * arcs for `layered_trees` if growing trees is slow. At the limit, layered trees take a minute."""
+"""Maximum of nodes * arcs for `layered_trees` if growing trees is slow. At this size, layered trees take a minute."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -42,19 +42,19 @@ _NODES_AT_ONCE = 32
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
     """Return trees of height at most d + 1 that use the full supply of `network`, if it is a d-dimensional hypercube.
 
-    Hypercubes are recognized by their structure, whatever the node numbers. O(d * arcs).
+    Hypercubes are recognized by their structure, not by their node numbers. O(d * arcs).
 
     Returns:
-        The trees; None for other networks, if there are several roots, if the capacity of an arc is below supply / d,
-        and for a supply of 1, for which a single breadth-first tree of height d is enough.
+        The trees. None for other networks, if there are several roots, if the capacity of an arc is below supply / d,
+        or if the supply is 1, for which a single breadth-first tree of height d is enough.
     """
     dimensions, roots = network.nodes.bit_length() - 1, np.flatnonzero(network.supply)
     if len(roots) != 1 or dimensions == 0 or len(network.src) != dimensions * network.nodes:
         return None
     supply = int(network.supply[roots[0]])
     weight = -(-supply // dimensions)
-    # Label nodes, 0 at the root, such that every arc of a hypercube changes one bit. The root's neighbours get one bit
-    # each. In a hypercube, every other node has the bits of all its neighbours that are nearer to the root.
+    # Label the nodes such that the root is 0 and every arc of a hypercube changes one bit. The root's neighbours get
+    # one bit each. In a hypercube, every other node has the bits of all its neighbours that are nearer to the root.
     first = np.flatnonzero(network.src == roots[0])
     if len(first) != dimensions or supply == 1 or network.capacity.min() < weight:
         return None
@@ -100,7 +100,8 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
 
     Args:
         offsets: int64[nodes + 1]; node v has the in-arcs `offsets[v]` to `offsets[v + 1] - 1`.
-        hops: [in-arcs of `node` + 1, nodes], hops from every node to the sources of the in-arcs, then to `node`.
+        hops: [in-arcs of `node` + 1, nodes], hop counts from every node to the source of each in-arc and, in the last
+            row, to `node`.
         beside: whether neighbours at the same distance from the root may also send trees to the node.
     """
     row = slice(offsets[node], offsets[node + 1])
@@ -111,14 +112,14 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
 
 
 def layered_trees(network: ForestNetwork, transversal: Transversal | None = None, most_work: int = MOST_WORK) -> Trees:
-    """Return low trees within the capacities. Every node chooses the arcs over which it receives trees independently.
+    """Return low trees within the capacities. Each node chooses the arcs over which it receives trees independently.
 
-    If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the remaining
-    capacity may not be enough for the missing trees. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
+    If all nodes find enough arcs, the trees are a complete packing. Otherwise, some trees are missing, and the
+    remaining capacity may not be enough for these. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
-        most_work: above this limit of nodes * arcs, no trees are returned unless there are symmetries. Above
+        most_work: if nodes * arcs is larger, no trees are returned unless there are symmetries. With more than
             `MOST_NODES` nodes, no trees are returned.
     """
     nodes = network.nodes
@@ -159,7 +160,7 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Combine each node's choice of arcs, `pieces`, to trees. A new tree begins when a node changes its arc."""
+    """Combine the arcs that nodes have chosen (`pieces`) into trees. A new tree begins where a node changes its arc."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
@@ -179,10 +180,10 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
 
 
 ROLLBACKS = 3
-"""Number of consecutive batches without a usable tree after which one tree is grown exactly."""
+"""After this number of consecutive batches without a usable tree, one tree is grown with the exact algorithm."""
 MAX_ROOTED_WORK = 2**31
-"""Limit of trees^2 * nodes * arcs for growing trees arc by arc, which takes seconds. Above it, trees are grown in
-batches, in which one tree with a weight can represent many equal trees."""
+"""Maximum of trees^2 * nodes * arcs for growing trees arc by arc, which then takes seconds. Above it, one tree is grown
+at a time, whose weight can stand for many equal trees."""
 
 _SCARCE = 4
 """An arc is scarce if another arc into the same node has at least this many times its capacity."""
@@ -193,16 +194,16 @@ _WORK_OF_TRIES = 2**20
 
 
 class ArcTable(NamedTuple):
-    """A network's arcs, sorted by head (target), then by descending capacity. Arcs into v start at `head_offsets[v]`.
+    """A network's arcs, sorted by head (target), then by descending capacity. Arcs into v begin at `head_offsets[v]`.
 
     Attributes:
-        name: int32 per arc, number of the arc in the network.
+        name: int32 per arc, its index in the network.
         tails, heads: int32 per arc, source and target.
         capacity: int64 per arc, before any tree.
-        by_tail: arcs sorted by tail; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
-        plenty: int64 per node: number of arcs that are not scarce and lead to nodes with scarce incoming arcs; these
-            arcs are at the start of the node's row in `by_tail`.
-        scarce: flags of the arcs that have far less capacity than the best arc into the same node.
+        by_tail: arcs sorted by tail; those from node v are at `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
+        plenty: int64 per node: number of arcs from it that are not scarce and lead to nodes with scarce incoming arcs;
+            in `by_tail`, they are the first arcs of the node.
+        scarce: bool per arc, whether it has far less capacity than the widest arc into the same node.
     """
 
     name: Ranks
@@ -217,14 +218,14 @@ class ArcTable(NamedTuple):
 
 
 class ResidualNetwork(NamedTuple):
-    """The capacity and supply that remain after the trees packed so far.
+    """The capacity and supply that remain for trees that are not packed yet.
 
     Attributes:
         capacity: int64 per arc.
         supply: int64 per node, number of trees still to be rooted there.
-        node_slack: int64 per node v: slack of the cut with source side {v}.
-        cut_slack: int64 per known cut: slack of its source side S, the capacity out of S minus the supply in S.
-        members: uint64[nodes, words]: bit i of row v says whether v is in S of cut i.
+        node_slack: int64 per node v: slack of the cut whose source side is {v}.
+        cut_slack: int64 per known cut: its slack, which is the capacity out of the source side S minus the supply in S.
+        members: uint64[nodes, words]: bit i of row v says whether node v is in S for cut i.
     """
 
     capacity: Integers
@@ -246,24 +247,24 @@ def pack_trees(
     """Return spanning out-trees of `network` that use the full supply of all roots within the capacities of all arcs.
 
     The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Trees for one root
-    of a hypercube have a closed form (`hypercube_trees`). On other networks, low trees in layers (`layered_trees`) are
-    tried first and completed if the network is not too large; otherwise, trees are grown. Takes polynomial time,
-    usually O(trees * nodes) and a few tests of all cuts.
+    of a hypercube have a closed form (`hypercube_trees`). On other networks, if they are not too large, low trees in
+    layers (`layered_trees`) are tried first, and missing trees are grown. On larger networks, all trees are grown.
+    Takes polynomial time, usually O(trees * nodes) and a few tests of all cuts.
 
     Args:
-        network: without switches.
-        objective: which packings to prefer (`objective_key`); finding the best packing is not guaranteed.
-        seed: at least 0; shuffles the order of the roots.
+        network: a network without switches.
+        objective: which packings to prefer (`objective_key`). The best packing may not be found.
+        seed: seed, at least 0, for shuffling the order of the roots.
         transversal: known symmetries of the nodes, if any.
-        first: trees to use unless they leave too little capacity for other trees; all of `first` must fit together.
+        first: trees to use unless they leave too little capacity for others; all of them must fit together.
         rollbacks: see `ROLLBACKS`.
 
     Returns:
         The trees, in the order of their roots.
 
     Raises:
-        InvalidInput: for switches, and for numbers above 64 bits.
-        CheckFailed: with a cut, if no such trees exist.
+        InvalidInput: if the network has switches, or if numbers would exceed 64 bits.
+        CheckFailed: if no such trees exist; the message contains a cut that proves this.
     """
     if network.nodes != network.compute_count:
         switches = f"{network.nodes - network.compute_count} switches"
@@ -298,7 +299,7 @@ def _tries(network: ForestNetwork) -> int:
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
     """Return a packing that includes those trees of `first` that leave enough capacity for all other trees.
 
-    late: whether to use layered trees, if these are a complete packing, when growing trees becomes slow
+    late: whether to try layered trees when growing trees becomes slow, and to use them if they are a complete packing
     """
     order = np.argsort(splitmix(np.arange(network.nodes) + seed * network.nodes)).astype(np.int32)
     packing = _Packing(network, order)
@@ -330,7 +331,7 @@ class _Packing:
     order:            order in which nodes become roots
     batch:            number of roots for which trees are grown at a time
     rollbacks:        number of consecutive batches without a usable tree
-    is_slow:          whether the batch size had to be reduced because too few trees of a batch were usable
+    is_slow:          whether the batch size was reduced at any time because too few trees of a batch were usable
     """
 
     def __init__(self, network: ForestNetwork, order: Ranks) -> None:
@@ -393,9 +394,9 @@ class _Packing:
         """Grow all remaining trees arc by arc, breadth first, if they have the same root. Return whether that worked.
 
         A tree may use an arc if enough disjoint paths from the root to the arc's head remain: one for each later tree.
-        An incomplete tree always has such an outgoing arc (Lovász' proof of Edmonds' theorem), so trees are never
-        undone. An arc that is rejected would be rejected again, so it is tried once per tree. In the worst case
-        O(trees^2 * arcs^2), usually O(trees^2 * nodes * arcs).
+        Such an arc out of an incomplete tree always exists (Lovász' proof of Edmonds' theorem), so no step is ever
+        undone. A rejected arc would be rejected again, so each tree tries an arc only once. In the worst case O(trees^2
+        * arcs^2), usually O(trees^2 * nodes * arcs).
         """
         roots = np.flatnonzero(self.supply)
         count = int(self.supply[roots[0]])
@@ -408,7 +409,7 @@ class _Packing:
         return True
 
     def add_exactly(self) -> None:
-        """Grow one tree to all nodes, backtracking whenever too little capacity is left for other trees."""
+        """Grow one tree to all nodes. Backtrack whenever too little capacity is left for other trees."""
         root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
@@ -449,9 +450,9 @@ class _Packing:
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
         """Return the longest prefix of `path` that leaves capacity for other trees. Adds violated cuts to `sides`.
 
-        `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
-        additional source: a node that supplies `weight` to any node in R. A cut with R on its source side also has the
-        additional node there (bandwidth-optimal pipeline, theorem 12).
+        `weight` equal unfinished trees of `root` use the arcs in `path`. The set R of nodes that they have reached is
+        treated as an additional source node, which supplies up to `weight` to each node in R. A cut with R on its
+        source side also has the additional node there (bandwidth-optimal pipeline, theorem 12).
         """
         arcs, nodes = self.arcs, self.nodes
         tails = np.append(arcs.tails, np.full(nodes, nodes, dtype=np.int32))

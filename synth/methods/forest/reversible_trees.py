@@ -1,7 +1,7 @@
-"""Makes trees that collect sums or spread results over ranks and switches that add or multicast, and their schedules.
+"""Makes trees over ranks and switches that collect sums or spread results, and schedules that use these trees.
 
-A schedule of pairs sums the vector along inward trees and spreads the results along outward trees, without a barrier
-between these phases.
+The switches of a tree can add or multicast. A schedule of pairs sums the vector along inward trees and spreads the
+results along outward trees, without a barrier between the two phases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReversibleTrees:
     Attributes:
         root, weight: int64 per tree: its root (a rank or a switch that adds), and the number of units it carries.
         tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units of
-            the vector for which the tree uses this edge. A tree's edges bring each unit to each node once.
+            the vector (`lo` to `hi - 1`) that the edge carries. A tree's edges bring each unit to each node once.
         route: int64 per edge, index into `routes`, whose links lead from src to dst.
     """
 
@@ -56,7 +56,7 @@ class ReversibleTrees:
 class PairedTrees:
     """Trees that collect sums at their roots, and trees that spread results from the same roots.
 
-    inward: trees whose routes lead from dst to src; each unit has the same root as in `outward`
+    inward: trees whose routes lead from dst to src; the root of each unit is the same as in `outward`
     """
 
     inward: ReversibleTrees
@@ -66,14 +66,13 @@ class PairedTrees:
 def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
     """Return pairs of trees: `trees` spread results outward, and the reversed trees collect sums inward.
 
-    mates: int32 per link of the trees' network: the opposite link
+    mates: int32 per link of the network: the opposite link
     """
     return PairedTrees(replace(trees, routes=reversed_routes(trees.routes, mates)), trees)
 
 
 WholeUnits = tuple[Integers, Integers]
-"""(int64 per link: whole units of the vector that the link carries; int64 per compute node: units that the trees rooted
-there carry)."""
+"""(int64 per link: units of the vector that the link carries; int64 per compute node: units of trees rooted there)."""
 
 
 def packed_trees(
@@ -84,7 +83,7 @@ def packed_trees(
     Args:
         relabelled: `promoted(topology, switches)`, in which the switches that add or multicast are compute nodes.
         whole: number of units that each link may carry, and number of units that start at each root.
-        highest_first: whether the first units of a root are assigned to its highest trees, instead of its lowest ones.
+        highest_first: whether a root's first units are assigned to its highest trees, instead of its lowest trees.
 
     Raises:
         InvalidInput: if a switch cannot be removed (see `remove_switches`).
@@ -119,7 +118,7 @@ def packed_trees(
 
 
 def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
-    """Return (step in which the source of each edge sends a result, number of steps of each tree).
+    """Return (int64 per edge: step in which its source sends a result, int64 per tree: number of steps).
 
     Steps are counted from the root. A rank sends one step after receiving, a switch in the same step. O(edges *
     height).
@@ -153,7 +152,7 @@ def schedule_of_pairs(
 ) -> Schedule:
     """Return the unverified schedule that sums along inward trees, spreads results along outward trees, or does both.
 
-    In an allreduce, an outward tree starts when the sums of all its units are complete.
+    In an allreduce, an outward tree starts when all its units are summed.
     """
     inward, outward = pairs.inward, pairs.outward
     in_step, height = endpoint_steps(topology, inward)

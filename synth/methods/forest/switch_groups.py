@@ -1,6 +1,6 @@
-"""Describes groups of switches that are removed together, in tables for the kernel that replaces paths by arcs.
+"""Describes groups of switches that are removed together, as tables for the kernel that replaces paths with arcs.
 
-A cluster is a set of ranks that remain connected without the group, for example a GPU box below a network.
+A cluster is a set of ranks that stay connected when the group is removed, for example a GPU box below a network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
-    """Return int64 per node: hop count from the nearest rank, or the number of nodes if no rank can reach it."""
+    """Return int64 per node: its hop count from the nearest rank, or the number of nodes if no rank can reach it."""
     level = np.full(network.nodes, network.nodes, dtype=np.int64)
     level[: network.compute_count] = 0
     while True:
@@ -35,7 +35,7 @@ def levels(network: ForestNetwork) -> Integers:
 
 
 def fabrics(network: ForestNetwork) -> Ranks:
-    """Return int32 per node: number of the connected component of switches, or -1 for ranks and unused switches."""
+    """Return int32 per node: index of its connected component of switches, or -1 for ranks and unused switches."""
     ranks = network.compute_count
     between = (network.src >= ranks) & (network.dst >= ranks)
     label = connected_labels(network.nodes, network.src[between], network.dst[between])
@@ -50,9 +50,10 @@ def fabrics(network: ForestNetwork) -> Ranks:
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
     """Return the clusters of ranks below each fabric: (int32[heights, nodes] cluster labels, each fabric's row in it).
 
-    A fabric is a connected component of switches. Fabrics are sorted by their switches' largest hop count from a rank,
-    then by the number of ranks that they reach, then by arc width, widest first. Similar numbers count as equal, so a
-    rail that lacks a rank is not below the other rails. Direct arcs between ranks are below every fabric.
+    A fabric is a connected component of switches. Fabrics are sorted into heights: by their switches' largest hop count
+    from a rank, then by the number of ranks from which they are entered, then by arc capacity, largest first. Similar
+    numbers count as equal, so a rail that lacks a rank is not below the other rails. A cluster below a fabric consists
+    of the ranks that lower fabrics connect. Direct arcs between ranks are below every fabric.
     """
     count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -75,7 +76,7 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
-    """Group similar values: return value -> class. The largest value in a class is at most 3/2 times the smallest."""
+    """Group similar values: map each value to a class, in which the largest value is at most 3/2 times the smallest."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
     for value in np.unique(values).tolist():
@@ -88,21 +89,21 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 class SwitchGroups(NamedTuple):
     """Tables that describe disjoint groups of switches. There are no arcs between groups.
 
-    A cluster is a set of ranks that remain connected without the group. A group's ports are the nodes around it, sorted
-    by cluster, then by node. Direct links replace a removed group, preferably between ports of different clusters.
+    A cluster is a set of ranks that stay connected without the group. A group's ports are the nodes around it, sorted
+    by cluster, then by node. Direct arcs replace a removed group, preferably between ports of different clusters.
 
-    member_index:   int64 per node: number of a switch inside its group
+    member_index:   int64 per node: index of a switch inside its group
     sizes:          int64 per group: number of switches
     table_offsets:  int64 per group: position in `distance` at which its table begins
-    distance:       uint16, one table [size, size] per group: length of a shortest path between two switches
-    turn:           int64 per group: number of earlier groups with the same ports
+    distance:       uint16, a table [size, size] for each group: length of a shortest path between two switches
+    turn:           int64 per group: how many earlier groups have the same ports
     port_offsets:   int64[groups + 1]: first port of each group
-    cluster_of:     int64 per port: its cluster, counted over all groups
+    cluster_of:     int64 per port: index of its cluster, counted over all groups
     group_clusters: int64[groups + 1]: first cluster of each group
     cluster_ports:  int64[clusters + 1]: first port of each cluster
-    entry_offsets, entries: arcs from each port into the group
-    exit_offsets, exits:    arcs from the group to each port
-    inner_offsets, inner:   arcs between a group's switches, by source
+    entry_offsets, entries: for each port, the arcs from it into the group
+    exit_offsets, exits:    for each port, the arcs from the group to it
+    inner_offsets, inner:   for each switch, the arcs from it to other switches of its group
     length:         int64 per arc of the network: its length, or 0 outside groups
     """
 
@@ -127,10 +128,10 @@ class SwitchGroups(NamedTuple):
 def switch_groups_of(
     network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
 ) -> SwitchGroups:
-    """Compute the tables for groups of switches. O(arcs log arcs), and `spreading_lengths` for each group.
+    """Compute the tables for groups of switches. O(arcs log arcs), plus the time of `spreading_lengths` for each group.
 
-    group:    int32 per node: 0, 1, … for the switches of each group, -1 for all other nodes
-    clusters: [rows, nodes]: labels of clusters; row `row_of[g]` is for group g
+    group:    int32 per node: index of a switch's group, -1 for all other nodes
+    clusters: [rows, nodes]: labels of clusters; group g uses row `row_of[g]`
     """
     count = int(group.max(initial=-1)) + 1
     src_group, dst_group = group[network.src], group[network.dst]
@@ -177,7 +178,7 @@ def switch_groups_of(
 
 
 def _rows(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -> tuple[Integers, Integers]:
-    """Return (offsets, values) of compressed rows: the values of owner v are `values[offsets[v]:offsets[v + 1]]`."""
+    """Return (offsets, values), sorted by owner: the values of owner v are `values[offsets[v]:offsets[v + 1]]`."""
     order = np.argsort(owner, kind="stable")
     return np.searchsorted(owner[order], np.arange(count + 1)).astype(np.int64), values[order].astype(np.int64)
 
@@ -185,9 +186,9 @@ def _rows(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -
 def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers, Distances]:
     """Return (length per arc, distances uint16[size, size]) inside a group of switches; `FAR` if there is no path.
 
-    Arcs that close no triangle, such as the global links of a dragonfly, are longer than others. With equal lengths,
-    paths over two global links would be as short as paths over one, and would overload these links. This affects only
-    the quality of proposals. O(size * arcs * log arcs).
+    Arcs that are part of no triangle, such as the global links of a dragonfly, are longer than others. With equal
+    lengths, paths over two global links would be as short as paths over one, and would overload these links. Lengths
+    affect only the quality of proposals. O(size * arcs * log arcs).
     """
     if len(src) == 0:
         return np.zeros(0, dtype=np.int64), np.where(np.eye(size, dtype=np.bool_), 0, FAR).astype(np.uint16)

@@ -1,10 +1,11 @@
-"""Removes switches without loss of bandwidth: complete fabrics with one test, or switch by switch if that fails.
+"""Removes switches without loss of bandwidth: complete fabrics with one test or, if that fails, switch by switch.
 
-Splitting off replaces a path through switches by a single arc between its ends, and records the path. The algorithm of
-the bandwidth-optimal pipeline paper (theorems 7 and 8) splits off one pair of arcs at a time, after 2 N maximum flows.
-Here, all pairs in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
-next proposal, and after a few failures the longest feasible prefix is kept. By theorem 7, some pair is always possible
-as long as all switches have as much capacity in as out, so the final network can carry as many trees.
+Splitting off replaces a path through switches with a single arc between its ends, and records the path. The algorithm
+of the bandwidth-optimal pipeline paper (theorems 7 and 8) splits off one pair of arcs at a time, after 2 N maximum
+flows. Here, all pairs in a fabric are proposed together, and one run of the oracle (a maximum-flow test) tests all
+cuts. Violated cuts constrain the next proposal. After a few failures, the longest feasible prefix of the proposal is
+kept. By theorem 7, some pair can always be split off as long as every switch has as much capacity in as out, so the
+final network can carry as many trees as the original one.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from chorale.synth.methods.forest.switch_groups import SwitchGroups, clusters_be
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: whether the node is on the sink side of the cut."""
 PATIENCE = 8
-"""After this number of infeasible proposals, the longest feasible prefix is used."""
+"""After this number of infeasible proposals, the longest feasible prefix of the last one is used."""
 FABRIC_ROUNDS = 32
 _CUTS_PER_CALL = 512
 
 
 class PathPieces(NamedTuple):
-    """The capacity of each arc, divided into pieces. All units of a piece take the same path of original arcs.
+    """The capacity of each arc, divided into pieces. All units of a piece take the same path in the original network.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
     amount:  int64 per piece: units of capacity; the pieces of an arc add up to the arc's capacity
     start, length: int64 per piece: its path is `hops[start : start + length]`
-    hops:    int32: arcs of the original network, in travel order
+    hops:    int32: arcs of the original network; those of each path are in travel order
     """
 
     offsets: NDArray[np.int64]
@@ -48,9 +49,9 @@ class PathPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNetwork:
-    """A network in which arcs replace paths through switches, and the path in the original network for each arc.
+    """A network in which arcs replace paths through switches, and the paths in the original network for each arc.
 
-    No path visits a node twice. All pieces together use at most the capacity of each arc in `original`.
+    No path visits a node twice. On each arc of `original`, all pieces together use at most the arc's capacity.
     """
 
     original: ForestNetwork
@@ -69,7 +70,7 @@ class SplitNetwork:
 
 
 class Splits(NamedTuple):
-    """Split i moves `amount[i]` units from path `arcs[offsets[i]:offsets[i + 1]]` to the arc between the path's ends.
+    """Split i moves `amount[i]` units from path `arcs[offsets[i]:offsets[i + 1]]` to an arc between the path's ends.
 
     If both ends are the same node, the units are dropped.
     """
@@ -83,7 +84,7 @@ class Splits(NamedTuple):
 
 
 def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
-    """Return the network with the capacities that remain after `splits`. Paths are not tracked. O(arcs log arcs)."""
+    """Return the network with its capacities after `splits`, without recording paths. O(arcs log arcs)."""
     left = network.capacity.copy()
     np.subtract.at(left, splits.arcs, np.repeat(splits.amount, np.diff(splits.offsets)))
     src, dst = _ends(network, splits)
@@ -101,7 +102,7 @@ def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
 
 
 def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
-    """Return `split` after applying `splits`. Units are taken from an arc's first pieces. O(pieces log pieces)."""
+    """Return `split` after applying `splits`. Units are taken from each arc's first pieces. O(pieces log pieces)."""
     network, pieces = split.network, split.pieces
     after = network_after(network, splits)
     left = pieces.amount.copy()
@@ -124,7 +125,7 @@ def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
 
 
 def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNetwork:
-    """Return `split` without the arcs at the `dropped` nodes (flags per node). O(arcs + pieces)."""
+    """Return `split` without the arcs at dropped nodes (`dropped` has a flag per node). O(arcs + pieces)."""
     network, pieces = split.network, split.pieces
     stays = ~(dropped[network.src] | dropped[network.dst])
     rest = ForestNetwork(
@@ -146,10 +147,11 @@ def _ends(network: ForestNetwork, splits: Splits) -> tuple[Ranks, Ranks]:
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
-    """Replace the switches of `network` by arcs between ranks. All trees still fit into the resulting network.
+    """Replace the switches of `network` with arcs between ranks. All trees still fit into the resulting network.
 
     This is always possible if no switch has more capacity out than in. Usually takes one or two runs of the oracle,
     which tests all cuts. Source: bandwidth-optimal pipeline, section 2.2.
+
     Args:
         network: a network whose cuts can all carry its trees (`carries_all_trees`).
         patience: see `PATIENCE`.
@@ -179,7 +181,7 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
 class _Removal:
     """A removal of switches in progress.
 
-    level: each node's hops from the nearest rank in the original network
+    level: for each node, its hop count from the nearest rank in the original network
     sets:  sink sides of the cuts that are known so far
     """
 
@@ -193,7 +195,7 @@ class _Removal:
         while True:
             entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
             entered[network.dst], left[network.src] = True, True
-            useless = entered ^ left  # only incoming or only outgoing arcs
+            useless = entered ^ left  # nodes with only incoming or only outgoing arcs
             useless[: network.compute_count] = False
             if not useless.any():
                 break
@@ -208,18 +210,18 @@ class _Removal:
         return True
 
     def remove_fabrics(self) -> bool:
-        """Replace paths through connected components of switches by arcs. Return False if that makes no progress."""
+        """Replace paths through connected components of switches with arcs. Return False if that makes no progress."""
         network = self.split.network
         group = fabrics(network)
         groups = switch_groups_of(network, group, *clusters_below(network, group, self.level))
         return self._advance(groups, whole_fabrics=True)
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove switches that are nearest to ranks and not linked to each other. Raises InvalidInput if that fails."""
+        """Remove unlinked switches that are nearest to ranks. Raises InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
-        # Choose a maximal set of candidates without common arcs, lowest-numbered first.
+        # Choose a maximal set of candidates without arcs between them, those with the lowest numbers first.
         candidates = used & (self.level == lowest)
         chosen = candidates.copy()
         both = candidates[network.src] & candidates[network.dst]
@@ -240,11 +242,11 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Replace paths through `groups` by arcs. Return False if no path is replaced and no new cut is found."""
+        """Replace paths through `groups` with arcs. Return False if no path is replaced and no new cut is found."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply
-            # slack: by how much the capacity into the sink side of each cut may decrease
+            # slack: amount by which the capacity into the sink side of each cut may decrease
             slack = [int(capacity[~inside[src] & inside[dst]].sum() - supply[~inside].sum()) for inside in self.sets]
             cuts = members_of(self.sets), np.array(slack, dtype=np.int64)
             splits = Splits(*native.propose(groups, src, dst, capacity, cuts, whole_fabrics, not whole_fabrics))
@@ -261,7 +263,7 @@ class _Removal:
         return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
-        """Return whether all cuts can still carry their trees after `splits`. Cuts that cannot are added to `sets`."""
+        """Return whether all cuts can still carry their trees after `splits`. Adds cuts that cannot to `sets`."""
         broken = narrow_cuts(network_after(self.split.network, splits), _CUTS_PER_CALL)
         both = np.concatenate([self.sets, broken])
         self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma

@@ -1,17 +1,17 @@
 """Makes optimal trees for large symmetric networks: computes trees for one block or rank and maps them to all others.
 
 General tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is
-done once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is
-not assumed: if a link would carry more trees than in the optimum, the general method is used instead.
+done once, and the schedule is stored and verified in symmetric form (`chorale.synth.schedule.symmetric`). The trees are
+not assumed to be optimal: if a link would carry more trees than in the optimum, the general method is used instead.
 
 A block is a box of GPUs, a group of routers or a single rank. Symmetries called translations map any block to any
 other. If blocks are joined by network ports, the ports are the bottleneck: every block must receive the data of all
 other blocks once. So a rank's data enter every other block once, over a shortest path from the root to one rank in the
-block, and spread there along trees inside the block. Finding these trees is a problem of the size of one block. If
+block, and spread from there along trees inside the block. Finding these trees is a problem of the size of one block. If
 blocks are single ranks, every rank sends to all others directly.
 
 In racks such as NVL72, ranks have links to two switches (`two_switch_rows`), and the bottleneck is the rank, not the
-box. A rank's links to both switches are always busy, so a root's data enter each box over several of the box's ranks.
+box. To keep a rank's links to both switches busy, a root's data enter each box over several of the box's ranks.
 Translations map any rank to any other, so all links of one kind carry the same load, and only the number of messages
 through each switch matters.
 """
@@ -42,7 +42,7 @@ from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 Table = NDArray[np.int64]
 MAX_GENERATORS = 4
-"""Up to this number of symmetries, they are tried together and one by one; above it, only together."""
+"""Up to this number of symmetries, they are tried together and each on its own. More symmetries are tried together."""
 
 
 class BaseRows(NamedTuple):
@@ -71,11 +71,11 @@ class BaseRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """Each rank's path to one of its two switches, possibly through a NIC, and the path back.
+    """For each rank, the path to one of its two switches, possibly through a NIC, and the path back.
 
     up, down: int64[ranks, hops]: links from the rank to the switch, and back
     switch:   int64 per rank: the switch at the end of its path
-    room:     number of messages with rank 0's data that these links can carry if every other rank sends equally many
+    room:     number of messages with rank 0's data that these links can carry if other ranks' data take equally many
     """
 
     up: Integers
@@ -84,16 +84,17 @@ class _Side:
     room: int
 
     def routes(self, source: Integers, target: Integers) -> Table:
-        """Return int64[messages, links]: the links from each source over the switch to the target."""
+        """Return int64[messages, links]: for each message, the links from the source over the switch to the target."""
         return np.asarray(np.concatenate([self.up[source], self.down[target]], axis=1))
 
 
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return the transfers of rank 0's k trees, or None if ranks differ or links would exceed `carried` trees.
 
-    Rank 0 sends its data to all ranks of its box. From these, each tree enters every other box once, or more often if
-    links inside that box cannot carry the rest, always at the rank with the sender's index. Ranks that receive all
-    trees from outside their box send the missing trees to its other ranks in turn. O(links log links + ranks).
+    Rank 0 sends its data to all ranks of its box. From there, each tree enters every other box at least once, and more
+    often if the links inside that box cannot carry the rest. It always enters at the rank with the sender's index.
+    Ranks that receive all trees from outside their box send missing trees to its other ranks in turn. O(links log links
+    + ranks).
     """
     if moves.translations.rank_orbits > 1:
         return None
@@ -109,7 +110,7 @@ def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integer
 
 
 def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> list[_Side]:
-    """Return each rank's paths to its switches, as images of rank 0's paths; empty if rank 0 has other links."""
+    """Return each rank's paths to its switches, as images of rank 0's paths; empty if these are not suitable."""
     links, element = topology.links, moves.translations.element[: topology.compute_count, None]
     times = len(moves.translations) // moves.sizes[moves.orbit]
     sides = []
@@ -137,9 +138,9 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:
-    """Return int64[boxes, ranks of a box]: the ranks, by inner switch (rows) and outer switch (columns); rank 0 first.
+    """Return int64[boxes, ranks of a box]: ranks in a row share an inner switch, ranks in a column an outer switch.
 
-    Returns None if the switches are not arranged in this way.
+    Rank 0 comes first. Returns None if the ranks cannot be arranged in this way.
     """
     order = np.lexsort((outer.switch, inner.switch))
     boxes = len(set(inner.switch.tolist()))
@@ -154,10 +155,10 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 
 
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
-    """Return the transfers of rank 0's data. entries: total number of times that its k trees enter other boxes"""
+    """Return the transfers of rank 0's data. Its k trees enter other boxes `entries` times in total."""
     boxes, width = places.shape
-    # entered[box, place]: number of trees that enter the box at its rank with index `place`: all trees at the first
-    # places, and the first few trees at the next place.
+    # entered[box, place]: number of trees that enter the box at its rank with index `place`. All trees enter at the
+    # first places, and the first few trees at the next place.
     share, rest = divmod(entries, boxes - 1)
     of_box = share + (np.arange(boxes) <= rest)
     entered: Table = np.clip(of_box[:, None] - k * np.arange(width), 0, k)
@@ -191,8 +192,8 @@ def symmetric_forest(
     """Return the unverified allgather, reduce_scatter or allreduce along optimal trees, in symmetric form.
 
     Returns:
-        The schedule, or None if `topology` has no translations or if no construction here finds such trees. Takes as
-        long as `optimum`, then O(roots of a block * links + base rows * log links).
+        The schedule, or None if `topology` has no translations or if no construction in this module finds such trees.
+        Takes as long as `optimum`, then O(roots of a block * links + base rows * log links).
 
     Raises:
         InvalidInput: in the same cases as `optimum`.
@@ -208,7 +209,7 @@ def symmetric_forest(
 
 
 def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
-    """Return allgather trees that take the optimal time, or None if no construction here finds such trees."""
+    """Return allgather trees with the optimal time, or None if no construction in this module finds such trees."""
     candidates = list(_groups(topology))
     if not candidates:
         return None
@@ -231,7 +232,7 @@ def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
 
 
 def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]]:
-    """Yield (indices of known symmetries, the translations that they generate), the largest sets first."""
+    """Yield (indices of known symmetries, the translations that they generate): first all symmetries, then each one."""
     known = [index for index, move in enumerate(topology.automorphisms) if is_automorphism(topology, move)]
     sets = [tuple(known)] if known else []
     if 1 < len(known) <= MAX_GENERATORS:
@@ -246,9 +247,9 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
 def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return transfers on trees of least height: nodes receive each tree from a neighbour one hop nearer to the root.
 
-    The tree of root 0 reaches node v as the tree of root -v reaches node 0, so the choices of node 0 are enough.
-    Returns None if there are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot carry
-    everything. O(degree * (links + nodes)).
+    The tree of root 0 reaches node v in the same way as the tree of root -v reaches node 0, so it is enough to choose
+    from which neighbours node 0 receives trees. Returns None if there are switches, parallel links or several orbits of
+    ranks, or if nearer neighbours cannot send all trees. O(degree * (links + nodes)).
     """
     links, translations = topology.links, moves.translations
     if topology.switch_count or translations.rank_orbits > 1:
@@ -285,7 +286,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     direct = BaseRows(nothing, np.arange(count), root.astype(np.int64), nothing, nothing + k, routes)
     if translations.rank_orbits == 1:
         return direct
-    # The data that each rank spreads in its block, in rank order: first its own, then the data that enter there.
+    # The data that each rank spreads in its block, in rank order: first its own data, then the data that enter at it.
     roots = translations.first_ranks
     position = np.concatenate([np.arange(len(roots)), translations.orbit[gateway]])
     order = np.argsort(position, kind="stable")
@@ -295,7 +296,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     inside = _block_trees(topology, owner, room[moves.orbit], k * np.diff(offsets))
     if inside is None:
         return None
-    # A rank spreads k units per root whose data arrived there: units i * k to (i + 1) * k - 1 belong to arrival i.
+    # A rank spreads k units for each root whose data arrived at it: units i * k to (i + 1) * k - 1 belong to arrival i.
     first = inside.lo.astype(np.int64) // k
     times = (inside.hi.astype(np.int64) - 1) // k - first + 1
     row = np.repeat(np.arange(len(first)), times)
@@ -323,11 +324,11 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
 
 
 def block_owners(topology: Topology, translations: Translations) -> Integers:
-    """Return int64 per node: the number of the translation from the first block to the node's block; -1 outside blocks.
+    """Return int64 per node: index of the translation from the first block to the node's block; -1 outside blocks.
 
     The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks if all of
-    these ranks are in one block and no translation leaves the switch in place: an NVSwitch or a router in a group, but
-    not a switch that joins blocks. O(rounds * links).
+    these ranks are in one block and no translation leaves the switch in place. So an NVSwitch or a router in a group
+    belongs to a block, but a switch that joins blocks does not. O(rounds * links).
     """
     links, ranks = topology.links, topology.compute_count
     moved = np.bincount(translations.orbit, minlength=len(translations.table)) == len(translations)
@@ -353,18 +354,19 @@ def enter_blocks(
 ) -> tuple[Ranks, Ranks, Ranks, Routes, Integers] | None:
     """Return the paths on which the data of the first block's roots enter all other blocks, with k trees per root.
 
-    A link between blocks counts as twice as long as a link inside a block. Among a block's nearest ranks, the rank at
-    the root's position is chosen unless it already has its share of all entries; otherwise, the rank with the fewest
-    entries. O(roots * diameter * links + entries * (ranks of a block + links into the nodes of a path)).
+    A link between blocks counts as twice as long as a link inside a block. Among the ranks of a block that are nearest
+    to the root, the rank at the root's position is chosen. If it already has its share of all entries, the rank with
+    the fewest is chosen. O(roots * diameter * links + entries * (ranks of a block + links into a path's nodes)).
 
     Args:
         owner: int64 per node, from `block_owners`.
         carried: int64 per link, number of trees that it carries.
 
     Returns:
-        Per entry, sorted by root, then by block: the root, the translation that maps the first block to the entered
-        block, the rank in that block at which the data enter, and the path to this rank; then, per orbit of links, the
-        number of trees that links can still carry. None if links on the chosen paths cannot carry the entries.
+        Columns with one row per entry, sorted by root, then by block: the root; the translation that maps the first
+        block to the entered block; the rank at which the data enter the block; and the path to this rank. Then, for
+        each orbit of links, the number of trees that its links can still carry. None if the links on the chosen paths
+        cannot carry all entries.
     """
     translations, links = moves.translations, topology.links
     room = carried[np.unique(moves.orbit, return_index=True)[1]].astype(np.int64)
@@ -386,7 +388,7 @@ def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: In
     """Return transfers along shallow trees within the first block, over links of `topology`; None if no trees fit.
 
     Args:
-        owner: int64 per node, the node's block, from `block_owners`.
+        owner: int64 per node, index of the node's block, from `block_owners`.
         room: int64 per link, number of trees that the link can carry.
         supply: int64 per rank in the block, number of trees rooted there.
     """

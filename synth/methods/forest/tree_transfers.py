@@ -1,4 +1,4 @@
-"""Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
+"""Converts packed trees to transfers: every tree streams a part of its root's data over links.
 
 Trees are packed into a network without switches, whose arcs stand for paths. No link carries more trees than allowed.
 """
@@ -24,11 +24,11 @@ MAX_TREES_PER_ROOT = 2**31 - 1
 class TreeTransfers:
     """Transfers along trees, as int32 columns with one row per transfer.
 
-    units:  number of units of the root with the most trees, which is the sum of these trees' weights
+    units:  number of units of the root with the most units, which is the sum of its trees' weights
     depth:  the sender's depth in its tree
     route:  index into `routes`
     root:   rank whose data are sent
-    lo, hi: interval of the root's units
+    lo, hi: units `lo` to `hi - 1` of the root are sent
     """
 
     units: int
@@ -47,12 +47,12 @@ class TreeTransfers:
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
     """Return the transfers of `trees` over the links of `topology`. O(links + trees * ranks + hops of all paths).
 
-    A root's units are assigned to its trees in order. If an arc represents several paths, they are used in order, and a
-    transfer of several units may be divided. No link carries more trees than `carried`.
+    A root's units are assigned to its trees in order. If an arc stands for several paths, they are used in order, and a
+    transfer of several units may be divided. No link carries more trees than `carried` allows.
 
     split: `network_of_links(topology, carried, ...)` after removing its switches; `trees` are trees of `split.network`
     """
-    # The first unit that each tree sends.
+    # Compute the first unit that each tree sends.
     order = np.argsort(trees.root, kind="stable")
     before = np.cumsum(trees.weight[order]) - trees.weight[order]
     starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
@@ -63,7 +63,7 @@ def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, t
     if units > MAX_TREES_PER_ROOT:
         rule = f"a schedule has at most {MAX_TREES_PER_ROOT} trees per root"
         raise InvalidInput(rule, units, "round the bandwidths to fewer digits, or choose a fixed k")
-    # The pieces of the arcs as paths over links. A piece is divided if several links lead from one node to another.
+    # Turn the pieces of the arcs into paths over links. If two nodes have parallel links, a piece may be divided.
     table, original = topology.links, split.original
     links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
     keys = table.dst[links].astype(np.int64) * original.nodes + table.src[links]
@@ -80,10 +80,11 @@ def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, t
 def split_over_shards(
     lo: NDArray[np.integer], hi: NDArray[np.integer], ranks: int, units: int
 ) -> tuple[int, tuple[Integers, ...]]:
-    """Cut the vector's intervals `lo` to `hi` where shards end; return (chunks per shard, (row, shard, lo, hi)).
+    """Cut intervals of the vector (units `lo` to `hi` - 1) where shards end; return (chunks per shard, parts).
 
-    The vector has `units` units, and `ranks` shards of c chunks each, where c is the smallest number for which a unit
-    consists of whole chunks. row: index of the interval from which each part comes.
+    The parts are columns (row, shard, lo, hi): index of the interval from which the part comes, shard, and first and
+    last + 1 chunk in the shard. The vector has `units` units, and `ranks` shards of c chunks each, where c is the
+    smallest number for which a unit consists of whole chunks.
     """
     chunks = units // gcd(ranks, units)
     per_unit = ranks // gcd(ranks, units)
@@ -98,7 +99,7 @@ def split_over_shards(
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return (routes for the paths in use, route of each row). used: the piece of `paths` that each row uses"""
+    """Return (routes for the paths in use, route of each row). Row i uses the piece `used[i]` of `paths`."""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)
