@@ -1,4 +1,4 @@
-"""Connects the ranks of a group: defines the engine that runs programs, and the exchange of strings that sets it up."""
+"""Connects the ranks of a group: engines run the programs, and an exchange of strings sets up their connections."""
 
 import json
 import secrets

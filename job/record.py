@@ -33,7 +33,7 @@ class CallKey:
     """Identifies a kind of call: calls with equal keys are counted together.
 
     group:      ranks of the job in the group's order; None for all ranks of the job in order
-    root:       position in the group, None for collectives without a root
+    root:       position of the root in the group; None for collectives without a root
     size_bytes: size of the whole vector, for example the output of an allgather or the input of a reduce-scatter
     """
 

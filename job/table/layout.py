@@ -59,7 +59,7 @@ class JobEntry:
 
     dtype:     name of an element type, or ANY_DTYPE
     group:     ranks of the job in the order of the program's ranks; None for all ranks of the job in order
-    root:      position in the group for broadcast and reduce, None for other collectives
+    root:      position of the root in the group for broadcast and reduce; None for other collectives
     min_bytes, max_bytes: sizes of the whole vector, both inclusive; None for no limit
     program:   digest of the program, or None for the library's own algorithm
     measured:  the measurement with its confidence interval; None if nothing was measured
@@ -244,7 +244,7 @@ def require_signature(data: bytes, key: bytes) -> None:
 
 
 def file_digest(path: Path) -> str | None:
-    """Return the digest from the second line of a table file; None if it cannot be read (yet)."""
+    """Return the digest in the second line of a table file; None if there is no readable table file at `path` (yet)."""
     try:
         with open_regular(path) as file:
             first, second = file.readline(64), file.readline(400)

@@ -87,7 +87,7 @@ def describe(entry: JobEntry) -> str:
 def overlapping(entries: Sequence[JobEntry]) -> list[tuple[JobEntry, JobEntry]]:
     """Return the pairs of overlapping entries that have the same key and are neighbours when sorted by size.
 
-    The result is empty only if no two entries with the same key overlap.
+    If the result is empty, no two entries with the same key overlap.
     """
     pairs = []
     for _, group in groupby(sorted(entries, key=sort_key), key=lambda entry: entry.key):

@@ -35,7 +35,7 @@ class TableViolation:
 
 
 def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
-    """Return the table in a file and the violated rules. The rule that `link_violations` checks is not included.
+    """Return the table in a file, and all violations of rules except missing links (see `link_violations`).
 
     If the file is damaged, the table is None, and the only violation says why. Raises InvalidInput if `data` is not
     the content of a table file.

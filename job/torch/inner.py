@@ -22,7 +22,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """Handles calls without a program. group: ordinary torch process group; backends: its backend per device type"""
+    """The group for calls without a program. group: ordinary torch process group; backends: device type -> backend"""
 
     group: Any
     backends: dict[str, tuple[Any, Any]]

@@ -1,4 +1,4 @@
-"""Decides which calls of a group run as programs and runs them: look-ups, counts, fallbacks and errors."""
+"""Decides which calls of a group run as programs, and runs them. Counts all other calls, or refuses them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

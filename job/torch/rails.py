@@ -28,8 +28,8 @@ from chorale.synth.topology.topology import bytes_per_second
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailExchange:
-    """A planned all-to-all. Library call `leg` moves piece i (`amounts[i]` elements) from rank `stops[leg][i]` to rank
-    `stops[leg + 1][i]`.
+    """A planned all-to-all of pieces of shards. Library call number `leg` moves piece i, of `amounts[i]` elements, from
+    rank `stops[leg][i]` to rank `stops[leg + 1][i]`.
     """
 
     amounts: NDArray[np.int64]
@@ -64,7 +64,7 @@ def _parts(pieces: NDArray[np.int64], amounts: NDArray[np.int64], whole: Any) ->
 
 
 def network_of_table(table: Table, members: Sequence[int]) -> RailFabric | None:
-    """Return the table's network, or None if it has no boxes with rails and bandwidths, or the group lacks a rank."""
+    """Return the table's network if `members` are all ranks and it has bandwidths and boxes with rails, else None."""
     if tuple(members) != tuple(range(table.ranks)):
         return None
     with suppress(InvalidInput):  # for example, the spec names a file that this rank does not have

@@ -251,7 +251,7 @@ class BatchedTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """Run the program of `entry`, see `Transport.run`. Raises torch's errors about messages that are late or lost.
+        """Run the program of `entry`, see `Transport.run`. Raises torch's errors if messages are late or lost.
 
         On an accelerator, the stream waits for messages, and the thread does not. There is no time-out there, because
         it would make the thread wait in every round and cannot be captured in a CUDA graph. Instead, the backend's own
