@@ -1,7 +1,7 @@
 // The memory of one run: the caller's memory if the program can work there, else copies of it.
 //
-// A program works on whole chunks. If the elements do not fill them, the vector (or each shard of it) is padded. If
-// either the program or the caller works in place, but not both, the data are copied.
+// A program works on whole chunks. If the elements do not fill the last chunk, the vector (or each of its shards) is
+// padded. The data are also copied if only one of the program and the caller's call works in place.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +37,10 @@ private:
 
     char* bases_[3]{};
     size_t chunk_elements_ = 0, chunk_bytes_ = 0, output_chunks_ = 0;
-    size_t padded_ = 0;  // bytes of a piece including padding
+    size_t padded_ = 0;  // bytes of a shard (or of the vector) including padding
     Pieces input_{}, output_{};
     bool copies_output_ = false;
-    bool ignores_input_ = false, ignores_output_ = false;  // only at ranks other than the root
+    bool ignores_input_ = false, ignores_output_ = false;  // can only be true at ranks other than the root
     void* target_ = nullptr;
     std::vector<char> input_copy_, output_copy_, scratch_;
 };

@@ -6,7 +6,7 @@
 
 namespace chorale {
 
-// Extends the checksum `previous` (0: of no bytes) by `size` bytes.
+// Returns the checksum of the bytes with the checksum `previous` (0 if there are none), followed by `size` bytes.
 uint32_t crc32c(uint32_t previous, const void* bytes, size_t size);
 
 }  // namespace chorale

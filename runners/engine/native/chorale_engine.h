@@ -1,8 +1,8 @@
 /* The C interface of the engine: it executes programs on one rank, over connections to the other ranks.
  *
  * Only one thread at a time may use an engine. Functions return CHORALE_OK or another status; chorale_error returns the
- * error message. After chorale_execute or chorale_connect has failed, an engine is broken: its connections are closed,
- * so that other ranks notice, and it can only be freed by chorale_engine_free.
+ * error message. If chorale_execute or chorale_connect fails with a status other than CHORALE_INVALID, the engine is
+ * broken: its connections are closed, so that other ranks notice, and it can only be freed by chorale_engine_free.
  */
 #ifndef CHORALE_ENGINE_H
 #define CHORALE_ENGINE_H
@@ -30,8 +30,8 @@ enum { CHORALE_FLOAT32, CHORALE_FLOAT64, CHORALE_FLOAT16, CHORALE_BFLOAT16, CHOR
        CHORALE_FLOAT128 /* long double */ };
 enum { CHORALE_SUM, CHORALE_AVG, CHORALE_MIN, CHORALE_MAX, CHORALE_PROD };
 
-/* Times of one instruction in nanoseconds of CLOCK_MONOTONIC: when the block reached it and its waits were met, when its
- * first byte moved, and when it was finished. */
+/* Times of one instruction in nanoseconds of CLOCK_MONOTONIC: when the block had reached it and everything that it
+ * waits for had happened, when its first byte moved, and when it was finished. */
 typedef struct {
     int32_t block, step, part, piece;
     int64_t ready_ns, start_ns, end_ns;
@@ -49,13 +49,14 @@ typedef struct {
     int64_t not_before_ns;   /* time of CLOCK_MONOTONIC at which to start, after all preparations; 0: immediately */
     chorale_step_time* steps; /* room for `step_room` entries, or null */
     size_t step_room;
-    /* filled in */
+    /* set by chorale_execute */
     size_t step_count;  /* finished steps, including those that did not fit into `steps` */
     int64_t start_ns, end_ns; /* CLOCK_MONOTONIC */
 } chorale_call;
 
-/* A transport of the caller: messages of known sizes, in order for each (peer, channel). `post_*` return a request;
- * `test` returns 1 if it is done, 0 if not, -1 if it failed. A request that is done is not used again. */
+/* A transport that the caller provides. It carries messages of known sizes, in order for each (peer, channel). `post_*`
+ * return a request; `test` returns 1 if it is done, 0 if not, -1 if it failed. A request that is done is not used
+ * again. */
 typedef struct {
     void* context;
     void* (*post_send)(void* context, const void* bytes, size_t size, int peer, int channel);
@@ -67,37 +68,37 @@ chorale_engine* chorale_engine_new(int rank, int ranks);
 void chorale_engine_free(chorale_engine*);
 const char* chorale_error(const chorale_engine*);
 
-/* Describes the unfinished blocks after CHORALE_TIMEOUT, with a line "BLOCK STEP reason" for each. */
+/* After CHORALE_TIMEOUT, returns a line "BLOCK STEP reason" for each unfinished block. */
 const char* chorale_blocked(const chorale_engine*);
 
-/* Returns the number of the program, or -1. For `words`, see runners/engine/library.py. */
+/* Loads a program; returns its number, or -1 if this fails. For `words`, see runners/engine/library.py. */
 int64_t chorale_program_load(chorale_engine*, const int64_t* words, size_t count);
 int chorale_program_unload(chorale_engine*, int64_t program);
 
-/* Listens for other ranks at `address`: "tcp:HOST" (any free port), "unix:NAME" or "shm:NAME" (abstract names). `bound`
- * gets the address to send to them. May be called once for each kind of address. */
+/* Listens for other ranks at `address`: "tcp:HOST" (any free port), "unix:NAME" or "shm:NAME" (abstract names). Writes
+ * the address that other ranks must use to `bound`. May be called once for each kind of address. */
 int chorale_listen(chorale_engine*, const char* address, char* bound, size_t room);
 
-/* Listens by TCP on the network devices that links_for in devices.hpp chooses. */
+/* Listens over TCP on the network devices that links_for in devices.hpp chooses. */
 int chorale_listen_devices(chorale_engine*, const char* chosen, const char* variables, const char* toward, char* bound,
                            size_t room);
 
 /* Connects to all ranks with which the loaded programs exchange messages, except those that are already connected. All
- * ranks call this at the same time. `addresses`, by rank: the result of chorale_listen there, or "net:unix:NAME" of an
- * emulated network that forwards connections. Commas separate links of a rank, over which connections are distributed;
- * bars separate alternative addresses of a link. `token`: 16 bytes, equal on all ranks of a job; it keeps other processes
- * from connecting. */
+ * ranks call this at the same time. `addresses`, indexed by rank: the result of chorale_listen on that rank, or
+ * "net:unix:NAME" for an emulated network that forwards connections. Commas separate links of a rank, over which
+ * connections are distributed; bars separate alternative addresses of a link. `token`: 16 bytes, equal on all ranks of
+ * a job, which keep other processes from connecting. */
 int chorale_connect(chorale_engine*, const char* const* addresses, const uint8_t* token, double limit_s);
 
-/* From now on, uses `messages` instead of its own connections. */
+/* Makes the engine use `messages` instead of its own connections from now on. */
 int chorale_use_messages(chorale_engine*, const chorale_messages* messages);
 
-/* Sets an option: "piece_bytes" (size of the pieces in which a message is forwarded), "buffer_bytes" (of sockets and
- * shared memory, to be set before connecting; 0: the system's default), "listening" (0: stop
- * listening, if no other programs will be loaded). */
+/* Sets an option: "piece_bytes" (size of the pieces in which a message is forwarded), "buffer_bytes" (size of the
+ * buffers of sockets and shared memory, to be set before connecting; 0: the system's default), or "listening" (0: stop
+ * listening, because no other programs will be loaded). */
 int chorale_set(chorale_engine*, const char* option, int64_t value);
 
-/* Sets a function that is called before each instruction, for tests of faults. */
+/* Sets a function that is called before each instruction. Tests use it to inject faults. */
 void chorale_on_step(chorale_engine*, void (*hook)(void* context, int block, int step), void* context);
 
 int chorale_execute(chorale_engine*, chorale_call* call);

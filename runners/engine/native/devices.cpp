@@ -58,7 +58,7 @@ Choice choice_of(std::string text) {
     return choice;
 }
 
-// Whether `name` is the device, the address or the network of `address`, or a prefix of the device's name.
+// Returns whether `name` is the device, the address or the network of `address`, or a prefix of the device's name.
 bool means(const std::string& name, const DeviceAddress& address, bool is_exact, const Addresses& all) {
     if (name == address.device || name == address.text) return true;
     const size_t slash = name.find('/');
@@ -98,7 +98,7 @@ void exclude(const Choice& choice, Addresses& usable, const Addresses& all) {
                  usable.end());
 }
 
-// Returns this machine's address for sending to `host`; empty if there is no route or the name is unknown.
+// Returns the address from which this machine sends to `host`; empty if there is no route or the name is unknown.
 std::string address_toward(const std::string& host) {
     addrinfo hints{}, *list = nullptr;
     hints.ai_socktype = SOCK_DGRAM;

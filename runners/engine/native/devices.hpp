@@ -1,4 +1,4 @@
-// Network devices of this machine, and the choice of those that other ranks should use.
+// Lists the network devices of this machine, and chooses those through which other ranks reach this rank.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,28 +8,29 @@
 
 namespace chorale {
 
-// An address of a device that is up, except for link-local IPv6 addresses.
+// An address of a device that is up. Link-local IPv6 addresses are left out.
 struct DeviceAddress {
     std::string device, text;
     std::vector<unsigned char> bytes;
-    int prefix;  // number of bits of the network
+    int prefix;  // number of bits of the network's part of the address
     bool is_loopback;
 };
 
 std::vector<DeviceAddress> device_addresses();
 
-// Returns the addresses by which other ranks can reach this rank: a list of alternatives for each link.
+// Returns the addresses at which other ranks can reach this rank: a list of alternative addresses for each link.
 //
-// chosen: list of devices, by name (or prefix of names), address or network. "^" before the list: all except these;
-//   "=" before it: no prefixes. Empty: use the first environment variable in `variables` whose list contains an
-//   existing device; variables with names that end with "exclude" list devices not to use.
-// toward: a host. If nothing is chosen, use the device that routes to it, else any device, those of containers last.
+// chosen: list of devices, each given by its name (or a prefix of it), its address or its network. "^" before the list
+//   means all devices except these; "=" means that names are not prefixes. If it is empty, the first environment
+//   variable in `variables` whose list contains an existing device is used. Variables with names that end with
+//   "exclude" list devices not to use.
+// toward: a host. If no devices are chosen, use the device that routes to this host, else any device, containers' last.
 //
-// Failure (CHORALE_INVALID) if no device of `chosen` is up and has an address.
+// Failure (CHORALE_INVALID) if no device in `chosen` is up and has an address.
 std::vector<std::vector<DeviceAddress>> links_for(const std::string& chosen, const std::string& variables,
                                                   const std::string& toward);
 
-// Whether `other` is in the network of `own`.
+// Returns whether the address `other` is in the network of `own`.
 bool is_near(const DeviceAddress& own, const std::vector<unsigned char>& other);
 
 // Splits `text` into parts, without surrounding spaces and without empty parts.

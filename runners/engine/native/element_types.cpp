@@ -24,7 +24,7 @@ auto with_any_type(int type, Work work) {
     }
 }
 
-// Accesses elements at unaligned addresses.
+// Reads and writes elements at unaligned addresses.
 template <class T>
 struct __attribute__((packed, may_alias)) Anywhere {
     T value;

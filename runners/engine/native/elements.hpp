@@ -1,4 +1,4 @@
-// Arithmetic of elements, with identical bits on CPUs and GPUs. Freestanding: includes no headers.
+// Arithmetic of elements, with bitwise identical results on CPUs and GPUs. Freestanding: includes no headers.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIP__)
@@ -11,7 +11,7 @@
 
 namespace chorale {
 
-// Floats of 16 bits are computed as float32 and rounded to the nearest, ties to even.
+// 16-bit floats. Operations compute in float32 and round to the nearest value, with ties to even.
 struct Half {
     unsigned short bits;
 };
@@ -105,7 +105,7 @@ struct Greatest {
     }
 };
 
-// Calls `work` with an element of the type `type`, a number from chorale_engine.h.
+// Calls `work` with a value of the element type `type`, a number from chorale_engine.h.
 template <class Work>
 CHORALE_CODE auto with_type(int type, Work work) {
     switch (type) {
@@ -120,7 +120,7 @@ CHORALE_CODE auto with_type(int type, Work work) {
     }
 }
 
-// Calls `work` with the function of the operation, a number from chorale_engine.h; AVG adds.
+// Calls `work` with the function for the operation, a number from chorale_engine.h. AVG adds, like SUM.
 template <class Work>
 CHORALE_CODE auto with_operation(int operation, Work work) {
     switch (operation) {

@@ -33,7 +33,7 @@ struct chorale_engine {
     }
 
     const int rank, ranks;
-    std::string error, blocked, doors;  // doors: addresses on which it listens by TCP
+    std::string error, blocked, doors;  // doors: addresses at which it listens over TCP
     std::map<int64_t, Program> programs;
     int64_t next_program = 0;
     uint32_t runs = 0;
@@ -117,7 +117,7 @@ struct chorale_engine {
         }
     }
 
-    // Returns a hash of everything on which all ranks must agree, so that a disagreement causes an error instead of
+    // Returns a hash of everything on which all ranks must agree, so that a disagreement leads to an error instead of
     // wrong results.
     uint32_t tag(const Program& chosen, const chorale_call& call) const {
         const uint64_t facts[] = {runs,

@@ -1,4 +1,4 @@
-// Clocks: CLOCK_MONOTONIC, which all processes of a machine share, and the processor time of this thread.
+// Reads clocks: CLOCK_MONOTONIC, which all processes of a machine share, and the processor time of this thread.
 #pragma once
 
 #include <time.h>

@@ -82,7 +82,7 @@ void Executor::run(int64_t deadline_ns) {
     }
 }
 
-// Only blocks that had a turn need to read ahead, because arriving data give their block a turn.
+// Only blocks that had a turn need to read ahead, because a block for which data arrive gets a turn.
 void Executor::read_ahead() {
     for (const size_t number : had_turn_) {
         State& state = states_[number];
@@ -107,7 +107,7 @@ void Executor::enqueue(size_t block) {
     states_[block].is_queued = true;
 }
 
-// Gives turns to blocks round robin, so that all connections are filled before one block sends more.
+// Gives turns to the blocks round robin, so that every connection gets data before any block sends more.
 void Executor::run_queue() {
     while (!queue_.empty()) {
         next_queue_.clear();
@@ -139,7 +139,8 @@ bool Executor::advance(size_t number) {
     return false;
 }
 
-// Prepares the next piece if its waits are met, and returns true; otherwise the block waits for another block.
+// If everything that the next piece waits for has happened, prepares the piece and returns true. Otherwise the block
+// waits for another block.
 bool Executor::begin(State& state, size_t number) {
     const Instruction& step = state.block->steps[state.step];
     if (state.piece == 0 && unmet(state, false) != nullptr) {
@@ -174,7 +175,7 @@ bool Executor::move(State& state, const Instruction& step) {
         default: {
             const bool has_received = step.reduces_message() ? receive_and_reduce(state, step) : receive(state, step);
             const bool has_all = state.stored == state.length && step.sends() && state.incoming->is_done();
-            // The last byte is forwarded only after the checksum of the message was verified.
+            // The last byte is only forwarded once the message's checksum has been verified.
             const size_t sendable = has_all ? state.length : state.stored - std::min<size_t>(state.stored, 1);
             return (step.sends() && send(state, state.dst, sendable)) || has_received;
         }
@@ -188,7 +189,7 @@ bool Executor::receive(State& state, const Instruction&) {
     return count > 0;
 }
 
-// While the bytes to add to are not available, receives only as much as fits into the stage.
+// While the bytes to which the message is added are not available, receives only as much as fits into the stage.
 bool Executor::receive_and_reduce(State& state, const Instruction& step) {
     bool any = false;
     if (state.stage.size() < stage_bytes) state.stage.resize(std::min(stage_bytes, state.length));
@@ -214,7 +215,7 @@ void Executor::add_staged(State& state, size_t elements) {
     if (state.staged > 0) std::memmove(state.stage.data(), state.stage.data() + bytes, state.staged);
 }
 
-// Sends the available bytes that were not sent yet, in multiples of `piece_bytes` except for the last piece.
+// Sends those of the available bytes that were not sent yet, in multiples of `piece_bytes` except for the last piece.
 bool Executor::send(State& state, const char* bytes, size_t available) {
     if (available < state.length) available -= available % settings_.piece_bytes;
     if (available <= state.sent && state.sent < state.length) return false;
@@ -231,7 +232,7 @@ size_t Executor::available(State& state, const Instruction& step) {
         const size_t before = static_cast<size_t>(wait.shift) * (state.length / step.count);
         const size_t stored = states_[wait.block].stored;
         bytes = std::min(bytes, stored > before ? stored - before : 0);
-        // The checksum of its message is only known at the end, so the last byte is held back.
+        // The other step's message can only be verified at its end, so the last byte is held back.
         bytes = std::min(bytes, state.length - 1);
     }
     if (bytes < state.length) wait_for(state, static_cast<size_t>(&state - states_.data()));
@@ -287,14 +288,14 @@ bool Executor::is_met(const State& state, const Wait& wait) const {
     return other.part > state.part || (other.part == state.part && other.step > wait.step);
 }
 
-// Whether the other step has begun to store bytes that this step may use as they arrive.
+// Returns whether the other step has begun to store bytes, which this step may use as they arrive.
 bool Executor::is_passing(const State& state, const Wait& wait) const {
     const State& other = states_[wait.block];
     return wait.shift >= 0 && parts_ == 1 && other.part == state.part && other.step == wait.step && other.has_begun;
 }
 
-// Returns the first unmet wait of the current step. Waits through which bytes already pass count only if
-// `counts_passing`.
+// Returns the first unmet wait of the current step. If `counts_passing` is false, waits for a step that has begun to
+// store bytes which this step may use do not count.
 const Wait* Executor::unmet(const State& state, bool counts_passing) const {
     for (const Wait& wait : state.block->steps[state.step].waits)
         if (!is_met(state, wait) && (counts_passing || !is_passing(state, wait))) return &wait;

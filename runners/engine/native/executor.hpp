@@ -1,4 +1,4 @@
-// Executes a program on this thread: each block strictly in order, each as far as it can currently advance.
+// Executes a program on this thread. Each block executes its steps strictly in order, as far as it can at the moment.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ struct Settings {
 
 class Executor {
 public:
-    // A run can only finish after all ranks have called `start`, with the same `tag`.
+    // A run can only finish once all ranks have called `start` with the same `tag`.
     Executor(const Program& program, chorale_call& call, Buffers& buffers, Transport& transport,
              const Settings& settings);
     ~Executor();
 
     void start(uint32_t tag);
 
-    // Executes all steps. Failure (CHORALE_TIMEOUT) if this takes until `deadline_ns`.
+    // Executes all steps. Failure (CHORALE_TIMEOUT) if they are not finished at `deadline_ns`.
     void run(int64_t deadline_ns);
 
     // Waits until all messages have left.

@@ -23,7 +23,7 @@ constexpr int poll_ms = 20;
 constexpr size_t default_ring_bytes = 1 << 20, smallest_ring_bytes = 4096;
 constexpr size_t most_visitors = 256;
 constexpr int64_t silence_ns = 3'000'000'000;  // time after which the next address is tried
-constexpr int64_t stranger_ns = 2'000'000'000;  // time limit for a visitor's hello
+constexpr int64_t stranger_ns = 2'000'000'000;  // time limit for the hello on a new connection
 
 // A connection that this rank is establishing: first connecting, then waiting for the welcome.
 struct Caller {
@@ -32,7 +32,7 @@ struct Caller {
     size_t tries = 0;
     Address address{};
     int64_t since_ns = 0;
-    std::string refusal;  // error of the last attempt
+    std::string refusal;  // error message of the last attempt
     int fd = -1;
     bool has_greeted = false;
     size_t received = 0;
@@ -50,8 +50,8 @@ struct Caller {
     }
 };
 
-// Returns the alternative addresses for this connection, best first: those in a network of this machine, then others,
-// and last those that are also addresses of this machine.
+// Returns the alternative addresses for this connection, best first: those in one of this machine's networks, then
+// others, and last those that this machine has as well.
 std::vector<std::string> ways_to(const std::string& addresses, int rank, const Links::Key& key) {
     const auto links = split(addresses, ',');
     if (links.empty()) throw Failure(CHORALE_INVALID, "a rank has no address");
@@ -77,7 +77,7 @@ std::vector<std::string> ways_to(const std::string& addresses, int rank, const L
     return ways;
 }
 
-// Formats "tcp:10.0.0.1:4000@eno1|…" for messages.
+// Formats addresses such as "tcp:10.0.0.1:4000@eno1|…" for error messages.
 std::string in_words(const std::string& addresses) {
     std::string text;
     for (const std::string& link : split(addresses, ','))
@@ -176,14 +176,15 @@ private:
     void open_door(int listener) {
         int fd;
         while ((fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-            if (visitors_.size() == most_visitors) visitors_.pop_front();  // if it was a rank, it will connect again
+            if (visitors_.size() == most_visitors) visitors_.pop_front();  // a rank will connect again
             visitors_.emplace_back();
             visitors_.back().fd = fd;
             visitors_.back().until_ns = monotonic_ns() + stranger_ns;
         }
     }
 
-    // Reads a visitor's hello, with the descriptor of shared memory if any; returns whether the visitor can be removed.
+    // Reads a visitor's hello, and its descriptor of shared memory if it sends one. Returns whether the visitor can be
+    // removed.
     bool hear(Visitor& visitor) {
         iovec part{reinterpret_cast<char*>(&visitor.hello) + visitor.received, sizeof(Hello) - visitor.received};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -210,7 +211,7 @@ private:
         }
     }
 
-    // Accepts an awaited visitor; others are disconnected.
+    // Accepts the visitor if it is an awaited rank, and disconnects it otherwise.
     void welcome(Visitor& visitor) {
         const Hello& hello = visitor.hello;
         const Links::Key key{hello.from, hello.channel};
@@ -231,7 +232,7 @@ private:
         awaited_.erase(key);
     }
 
-    // Continues to establish a connection; returns whether it is established. If it breaks, it is tried again.
+    // Continues to establish a connection; returns whether it is established. If the connection breaks, it tries again.
     bool go_on(Caller& caller) {
         if (!caller.has_greeted) {
             caller.has_greeted = greet(caller);

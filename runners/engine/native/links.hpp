@@ -1,4 +1,4 @@
-// The transport over pipes: one for each (peer, channel), all in one epoll set.
+// The transport over pipes. There is a pipe for each (peer, channel); one epoll set watches all of them.
 #pragma once
 
 #include <map>

@@ -10,7 +10,7 @@
 namespace chorale {
 namespace {
 
-constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // pauses between polls, because ranks may share cores
+constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // pause between polls, because ranks may share cores
 
 // Messages are sent in pieces, so that the first pieces can be forwarded while the last ones are still travelling. Long
 // messages have larger pieces, because each piece costs library calls.
@@ -27,7 +27,7 @@ void* posted(void* request, int peer) {
     return request;
 }
 
-// Removes a request if it is done; returns whether it was.
+// Removes the request if it is done; returns whether it was done.
 bool finishes(const chorale_messages& library, void*& request, int peer) {
     if (request == nullptr) return false;
     const int state = library.test(library.context, request);
@@ -114,7 +114,7 @@ void MessageIncoming::begin() {
     post_ahead();
 }
 
-// Posts receives for the current message (or the next, if none has begun) and the messages after it, one per slot.
+// Posts receives, one per slot, for the current message (or the next one, if none has begun) and those that follow it.
 void MessageIncoming::post_ahead() {
     const size_t first = wanted_ > 0 ? wanted_ - 1 : 0;
     for (; posted_ < std::min(sizes_.size(), first + slots_.size()); posted_++) {

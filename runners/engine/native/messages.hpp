@@ -1,4 +1,4 @@
-// The transport over point-to-point calls of a library. It polls the library, and sleeps when idle.
+// The transport over a library's point-to-point calls. It polls the library, and sleeps when there is nothing to do.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace chorale {
 
-// A message, which travels in pieces; each piece on its way has a request.
+// A message, which travels in pieces. Each piece on its way has a request of the library.
 struct MessageSlot {
     std::vector<char> bytes;
     std::vector<void*> requests;
@@ -19,7 +19,7 @@ struct MessageSlot {
 };
 
 // Must be called before slots are freed. After a failure, the library may still use the bytes of unfinished requests,
-// so these are never freed.
+// so these bytes are never freed.
 void abandon(std::vector<MessageSlot>& slots);
 
 class MessageOutgoing : public Outgoing {

@@ -1,4 +1,4 @@
-// A stream of bytes to and from a peer, by a socket or by shared memory.
+// A stream of bytes to and from a peer, over a socket or through shared memory.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 
 namespace chorale {
 
-// `write` and `read` never block; they return how many bytes were possible, perhaps 0.
+// `write` and `read` never block. They return how many bytes they have written or read, perhaps 0.
 class Pipe {
 public:
     Pipe(int fd, int peer) : peer(peer), fd_(fd) {}
@@ -25,7 +25,7 @@ public:
     virtual size_t write(const iovec* parts, int count) = 0;
     virtual size_t read(const iovec* parts, int count) = 0;  // Failure if the peer has closed it
 
-    // The descriptor to watch with edge-triggered epoll: an edge means that more can be read or written.
+    // Returns the descriptor to watch with edge-triggered epoll. An edge means that more can be read or written.
     int fd() const { return fd_; }
 
     // Must be called after each such edge.
@@ -61,8 +61,8 @@ public:
         if (done == 0 && room > 0) throw lost(peer, "it closed the connection");
         if (done < 0) is_readable_ = is_only_late();
         if (done < 0) return 0;
-        // If less arrived than fits, the socket is empty, and an edge will announce more. After a hang-up there is no
-        // edge.
+        // If less was read than fits, the socket is empty, and an edge will announce more data. After a hang-up there
+        // is no edge.
         if (static_cast<size_t>(done) < room && !has_hung_up_) is_readable_ = false;
         return static_cast<size_t>(done);
     }
@@ -73,7 +73,8 @@ public:
     }
 
 private:
-    // Whether to try again immediately: true after a signal, false if the call would block. Failure for other errors.
+    // Returns whether to try again immediately: true after a signal, false if the call would block. Failure for other
+    // errors.
     bool is_only_late() const {
         if (errno == EINTR) return true;
         if (errno != EAGAIN) throw lost(peer, std::strerror(errno));

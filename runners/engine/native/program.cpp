@@ -109,8 +109,8 @@ bool is_in_place(const Instruction& step) {
     return step.src.buffer == step.dst.buffer && step.src.offset == step.dst.offset;
 }
 
-// Whether `step` may use the bytes that `other` has stored while `other` stores more: it must not overwrite data that
-// `other` still has to read or to send.
+// Returns whether `step` may use bytes that `other` has stored while `other` still stores more. `step` must not
+// overwrite data that `other` still has to read or to send.
 bool may_follow(const Program& program, const Instruction& step, const Instruction& other) {
     if (!other.receives() || !other.stores()) return false;
     if (step.op == Op::send) return true;

@@ -1,4 +1,4 @@
-// The program of one rank, decoded and checked: whatever the words contain, only the buffers are accessed.
+// The program of one rank, decoded and checked, so that it only accesses the buffers, whatever the words contain.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@ struct Place {
 
 struct Wait {
     size_t block, step;
-    // If the other step stores all chunks that this step reads, this step may start with the first bytes: the distance,
-    // in chunks, from the first stored chunk to the first chunk read. Otherwise -1.
+    // Distance in chunks from the first chunk that the other step stores to the first chunk that this step reads, if
+    // the other step stores all chunks that this step reads. This step may then start with the first bytes. Otherwise
+    // -1.
     int64_t shift;
 };
 

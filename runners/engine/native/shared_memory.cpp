@@ -34,7 +34,7 @@ SharedMemory SharedMemory::create(size_t least_bytes) {
         close(fd);
         throw refused("no shared memory");
     }
-    return SharedMemory(fd, ring_bytes);  // all zero, like empty rings
+    return SharedMemory(fd, ring_bytes);  // the memory is zero, which means that the rings are empty
 }
 
 SharedMemory SharedMemory::open(int fd) {
@@ -136,7 +136,7 @@ size_t RingPipe::read(const iovec* parts, int count) {
 void RingPipe::woken(bool has_hung_up) {
     char bells[1024];
     ssize_t got = sizeof bells;
-    // Usually there are few wake-ups to read; the limit protects against a peer that sends them without end.
+    // Usually there are few wake-ups to read. The limit protects against a peer that never stops sending them.
     for (int turn = 0; turn < 4 && got == sizeof bells; turn++) got = recv(fd_, bells, sizeof bells, MSG_DONTWAIT);
     has_hung_up_ |= has_hung_up || got == 0;
 }

@@ -1,4 +1,4 @@
-// A pipe through shared memory of two processes of a machine; a socket between them wakes a process that waits.
+// A pipe through memory that two processes of a machine share. A socket between them wakes a process that waits.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace chorale {
 
-// State of one direction. `written` and `read` count bytes and only grow.
+// The state of one direction. `written` and `read` are numbers of bytes, which only grow.
 struct Ring {
     alignas(64) std::atomic<uint64_t> written;
     std::atomic<uint32_t> reader_waits;
@@ -25,7 +25,7 @@ public:
     ~SharedMemory();
 
     int fd() const { return fd_; }
-    void close_file();  // after the other process has it; the memory stays
+    void close_file();  // to be called when the other process has the file; the memory stays mapped
     size_t ring_bytes() const { return ring_bytes_; }
     Ring& ring(int direction) const { return *reinterpret_cast<Ring*>(base_ + direction * stride()); }
     char* data(int direction) const { return base_ + direction * stride() + sizeof(Ring); }

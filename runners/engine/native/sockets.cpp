@@ -103,7 +103,7 @@ void prepare(int fd, size_t asked_bytes) {
     const int one = 1;
     int buffer_bytes = static_cast<int>(std::min<size_t>(asked_bytes, most_buffer_bytes)), segment_bytes = 0;
     socklen_t size = sizeof segment_bytes;
-    // The next two options fail for sockets other than TCP, which is ignored.
+    // The next two options fail for sockets other than TCP sockets. This is ignored.
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, &size);
     if (asked_bytes == 0) return;

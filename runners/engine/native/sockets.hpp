@@ -26,11 +26,11 @@ int listen_at(const std::string& text, std::string& bound);
 // Returns a socket that is being connected, or -1 with errno.
 int start_connecting(const Address& address);
 
-// Sets options for TCP: small pieces are sent immediately, and buffers hold at least a segment. buffer_bytes: size for
-// both directions, 0 for the system's default
+// Sets options for TCP: small pieces are sent immediately, and buffers hold at least one segment. buffer_bytes: buffer
+// size for each direction, 0 for the system's default
 void prepare(int fd, size_t buffer_bytes);
 
-// The first messages on a connection between two ranks, or between a rank and the emulated network.
+// Types of the first messages on a connection between two ranks, or between a rank and the emulated network.
 using Token = std::array<uint8_t, 16>;
 
 constexpr char hello_text[8] = {'c', 'h', 'o', 'r', 'a', 'l', 'e', '1'};

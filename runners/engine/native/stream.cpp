@@ -113,7 +113,7 @@ bool StreamIncoming::read_ahead() {
     return any;
 }
 
-// Returns the early message for the message that is being read, whose beginning may have been received directly.
+// Returns the memory for the message that is being read early. Its first bytes may have been received directly.
 StreamIncoming::Early& StreamIncoming::early() {
     if (early_.empty()) early_first_ = reading_;
     if (early_first_ + early_.size() == reading_)
@@ -145,7 +145,7 @@ size_t StreamIncoming::read(char* bytes, size_t size) {
     return of_bytes;
 }
 
-// Adds `count` received bytes to the frame (null: they are already there), and checks its complete fields.
+// Adds `count` received bytes to the frame (null: they are already in it), and checks the fields that are complete.
 void StreamIncoming::advance_frame(const char* bytes, size_t count) {
     if (count == 0) return;
     if (bytes != nullptr) std::memcpy(reinterpret_cast<char*>(&frame_) + frame_filled_, bytes, count);

@@ -55,7 +55,8 @@ private:
     } __attribute__((packed));
     static constexpr size_t checksum_bytes = 4;
 
-    // A message that is received before it is wanted. filled: bytes received, given: bytes passed to the executor
+    // A message that is received before the executor begins it. filled: bytes received, given: bytes passed to the
+    // executor
     struct Early {
         std::unique_ptr<char[]> bytes;
         size_t size, filled, given;
@@ -72,15 +73,15 @@ private:
     uint32_t tag_ = 0;
     std::vector<size_t> sizes_;
     size_t depth_ = 1;
-    size_t wanted_ = 0;   // number of messages that were begun
-    size_t reading_ = 0;  // number of the message that is being read; sizes_.size(): all were read
-    size_t filled_ = 0;   // number of its bytes that were read
+    size_t wanted_ = 0;   // how many messages the executor has begun
+    size_t reading_ = 0;  // index of the message that is being read; sizes_.size() if all were read
+    size_t filled_ = 0;   // how many bytes of this message were read
     uint32_t checksum_ = 0, previous_checksum_ = 0;  // of these bytes, and of the previous message
     Frame frame_{};       // the frame before this message
-    size_t frame_filled_ = checksum_bytes;  // its bytes that were read; the first has no checksum
+    size_t frame_filled_ = checksum_bytes;  // how many bytes of the frame were read; the first one has no checksum
     bool went_ = false;   // whether the last `read` read anything
     std::deque<Early> early_;
-    size_t early_first_ = 0;  // number of the first early message
+    size_t early_first_ = 0;  // index of the first early message
 };
 
 }  // namespace chorale

@@ -47,7 +47,7 @@ static_assert(sizeof(VirtioHeader) == 10);
 constexpr size_t virtio_bytes = sizeof(VirtioHeader);
 constexpr size_t largest_packet_bytes = 65535 + virtio_bytes;
 
-// Properties of a packet: its bytes on the wire, and whether it carries data.
+// Determines how many bytes a packet has on the wire, and whether it carries data.
 struct PacketView {
     PacketView(const uint8_t* bytes, size_t size)
         : header(reinterpret_cast<const VirtioHeader*>(bytes)), ip(bytes + virtio_bytes), ip_bytes(size - virtio_bytes) {}
@@ -57,7 +57,7 @@ struct PacketView {
         return headers != 0 && headers == ip_bytes;
     }
 
-    // A packet that the kernel has not segmented yet counts like its segments, each with its headers.
+    // A packet that the kernel has not segmented yet counts as much as its segments, each of which has headers.
     size_t bytes_on_wire() const {
         const size_t segment = header->gso_size;
         if (header->gso_type == 0 || segment == 0) return ip_bytes;
@@ -68,7 +68,7 @@ struct PacketView {
     }
 
 private:
-    // Returns the bytes of the IP and TCP headers; 0 if the packet is not TCP over IPv4.
+    // Returns the size of the IP and TCP headers in bytes; 0 if the packet is not TCP over IPv4.
     size_t tcp_header_bytes() const {
         if (ip_bytes < 20 || ip[0] >> 4 != 4 || ip[9] != IPPROTO_TCP) return 0;
         const size_t ip_header = (ip[0] & 15) * 4u;
@@ -89,7 +89,7 @@ struct LinkFacts {
     bool acknowledgements_only = false;
 };
 
-// One direction of a link: takes packets from one device and delivers them to the other after their transmission.
+// One direction of a link. Takes packets from one device and delivers them to the other when their transmission ends.
 class PacketLink {
 public:
     explicit PacketLink(const LinkFacts& facts) : facts_(facts) {
@@ -99,8 +99,9 @@ public:
     int from_device() const { return facts_.from_device; }
     bool is_empty() const { return packets_.empty(); }
 
-    // The last packet is delivered on time. Packets before it are delivered at common ticks, so that one wake-up serves
-    // many links. This does not reduce the rate, because the link continues to transmit.
+    // Returns when to deliver packets next. The last packet is delivered on time. Packets before it are delivered at
+    // ticks that all links share, so that one wake-up serves many links. This does not reduce the rate, because the
+    // link continues to transmit.
     int64_t next_delivery_ns() const {
         const int64_t tick = (packets_.front().delivery_ns + tick_ns - 1) / tick_ns * tick_ns;
         return std::min(tick, packets_.back().delivery_ns);
@@ -119,7 +120,7 @@ public:
         packets_.push_back({end_ns, size, wire_bytes, std::move(copy)});
     }
 
-    // Delivers the packets that are due. A device that is down refuses them: they are lost, as on a cut cable.
+    // Delivers the packets that are due. If the device is down, it refuses them, and they are lost, as on a cut cable.
     void deliver(int64_t now_ns) {
         while (!packets_.empty() && packets_.front().delivery_ns <= now_ns) {
             const Packet& packet = packets_.front();
@@ -146,7 +147,7 @@ private:
     uint64_t refused_ = 0;
 };
 
-// A thread that serves several links: reads arriving packets, and sleeps until the earliest delivery.
+// A thread that serves several links. It reads arriving packets, and sleeps until the next delivery.
 class Worker {
 public:
     void add(const LinkFacts& facts) {
@@ -168,7 +169,7 @@ public:
     }
 
 private:
-    static constexpr int arrivals_at_once = 32;  // then other devices get a turn
+    static constexpr int arrivals_at_once = 32;  // number of packets after which other devices get a turn
 
     struct Source : Watched {
         Source(Worker& worker, const LinkFacts& facts) : worker(worker), link(facts) {}
@@ -197,7 +198,7 @@ private:
     uint8_t buffer_[largest_packet_bytes];
 };
 
-// Watches the devices of a namespace: if one end of a link is set down, the other end loses its carrier.
+// Watches the devices of a namespace. If one end of a link is set down, the other end loses its carrier.
 class CarrierWatch : public Watched {
 public:
     // Opens a netlink socket that reports changes of devices in the namespace of the calling thread.
@@ -326,7 +327,7 @@ struct Holder : Watched {
 [[noreturn]] void run(pid_t holder_pid) {
     raise_descriptor_limit();
     Holder holder(holder_pid);
-    mallopt(M_TRIM_THRESHOLD, 1 << 28);  // keeps freed memory of packets for reuse
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);  // keeps the memory of freed packets for later packets
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     Fabric fabric;
     // Devices are created in another thread, because a process in the namespaces would count as running in the fabric.

@@ -4,8 +4,8 @@
 // Usage: chorale_network FD NAME; FD is the control socket and NAME the abstract name of the socket that ranks connect
 // to. It ends when the control socket is closed. Lines of words on the control socket:
 //   link NUMBER NS_PER_BYTE    adds a link, numbered from 0, or changes its pace
-//   path SRC DST CHANNEL LINK… links of a connection; a known path does not change
-//   done                       the network answers "done"
+//   path SRC DST CHANNEL LINK… sets the links of a connection, unless they are already set
+//   done                       makes the network answer "done"
 // The network sends "ready" when it listens, and "error TEXT" before it exits because of an error.
 #include <sys/prctl.h>
 
@@ -27,11 +27,11 @@ namespace {
 
 constexpr size_t frame_bytes = 16 * 1024, smallest_frame_bytes = 2 * 1024;
 constexpr double usual_frame_ns = 1e6;
-constexpr size_t most_held = 16;  // frames of a direction of a connection; more data stay in the sender's socket
+constexpr size_t most_held = 16;  // frames per direction of a connection; further data stay in the sender's socket
 constexpr size_t frames_at_once = 8;
-constexpr time_t stranger_s = 2;  // time limit for a hello
+constexpr time_t stranger_s = 2;  // time limit for the hello on a new connection
 
-// Bytes of a connection that travel together. ready_ns: time of arrival at the current hop
+// Bytes of a connection that travel together. ready_ns: when they arrived at the current hop
 struct Frame {
     std::unique_ptr<char[]> bytes;
     size_t size = 0;
@@ -52,8 +52,8 @@ class SharedLink {
 public:
     void set_pace(double ns_per_byte) { clock_.set_pace(ns_per_byte); }
 
-    // Returns the size of frames that enter the network at this link. Frames are forwarded when they are complete, so
-    // that transmitting one should not take long.
+    // Returns the size of frames that enter the network at this link. A frame is only forwarded when it is complete, so
+    // its transmission should not take long.
     size_t usual_frame_bytes() const {
         const double pace = clock_.ns_per_byte(), bytes = pace > 0 ? usual_frame_ns / pace : static_cast<double>(frame_bytes);
         return static_cast<size_t>(std::clamp<double>(bytes, smallest_frame_bytes, frame_bytes));
@@ -61,7 +61,7 @@ public:
 
     bool is_idle() const { return turns_.empty(); }
 
-    // Returns when the current transmission ends; the link must not be idle.
+    // Returns when the current transmission ends. The link must not be idle.
     int64_t end_ns() const { return clock_.end_ns(); }
 
     // Adds a frame of `flow`; this link is its hop number `hop`.
@@ -105,7 +105,7 @@ private:
     }
 
     LinkClock clock_;
-    std::deque<Turn> turns_;  // flows with frames; the first one's frame is in transmission
+    std::deque<Turn> turns_;  // flows that have frames here; a frame of the first one is in transmission
 };
 
 // Identifies a connection by its two ranks, low < high, and its channel.
@@ -145,7 +145,7 @@ public:
         for (const size_t link : links) direction.hops.push_back({link, {}});
     }
 
-    // Whether the connection has a path and is not connected yet.
+    // Returns whether the connection has a path but is not connected yet.
     bool is_awaited(ConnectionKey key) const {
         const auto entry = connections_.find(key);
         return entry != connections_.end() && entry->second.ends[0].pipe == nullptr;
@@ -185,8 +185,8 @@ public:
         }
     }
 
-    // Moves bytes between sockets and the network for connections with news. If a rank has closed its end and all its
-    // data have arrived, the other end is closed, too.
+    // Moves bytes between sockets and the network, for all connections on which something has happened. If a rank has
+    // closed its end and all its data have arrived, the other end is closed, too.
     void settle() {
         for (Connection* connection : noted_) {
             connection->needs_settling = false;
@@ -218,12 +218,12 @@ private:
         Connection* connection = nullptr;
     };
 
-    // One direction of a connection. held: number of frames that wait or are in transmission
+    // One direction of a connection. held: number of its frames that are in the network
     struct Direction : Flow {
         Connection* connection = nullptr;
         End *from = nullptr, *to = nullptr;
         std::deque<Frame> arrived;
-        size_t written = 0;  // bytes of the first of these
+        size_t written = 0;  // how many bytes of the first of these frames were written
         size_t held = 0;
         bool has_ended = false;  // nothing more can be read
         bool is_deaf = false;    // nothing more can be written
@@ -231,7 +231,7 @@ private:
 
     struct Connection {
         End ends[2];
-        Direction directions[2];  // the first starts at the lower rank
+        Direction directions[2];  // the first one starts at the lower rank
         bool is_open = false, needs_settling = false;
     };
 
@@ -259,7 +259,7 @@ private:
             size_t written = 0;
             try {
                 written = direction.to->pipe->write(parts.data(), static_cast<int>(count));
-            } catch (const Failure&) {  // the receiver has ended: its data are dropped
+            } catch (const Failure&) {  // the receiver has ended, so data for it are dropped
                 direction.is_deaf = true;
                 for (Frame& frame : frames) drop(direction, std::move(frame));
                 return frames.clear();
@@ -289,14 +289,14 @@ private:
             size_t count = 0;
             try {
                 count = direction.from->pipe->read(parts.data(), static_cast<int>(frames.size()));
-            } catch (const Failure&) {  // the sender has ended: the receiver gets the remaining data first
+            } catch (const Failure&) {  // the sender has ended; the receiver still gets the remaining data
                 direction.has_ended = true;
             }
             take_in(direction, frames, count, room);
         }
     }
 
-    // Adds `count` bytes, which were read into `frames` with `room` bytes each, to the network.
+    // Adds to the network the `count` bytes that were read into `frames`, each of which has room for `room` bytes.
     void take_in(Direction& direction, std::vector<Frame>& frames, size_t count, size_t room) {
         if (count > 0 && direction.hops.empty())
             throw Failure(CHORALE_INVALID, "rank " + std::to_string(direction.from->pipe->peer) + " sent to rank " +
@@ -321,7 +321,7 @@ private:
 
     Watch& watch_;
     std::deque<SharedLink> links_;
-    std::set<std::pair<int64_t, size_t>> ends_;  // transmissions: (end, number of the link)
+    std::set<std::pair<int64_t, size_t>> ends_;  // (end of the transmission, number of the link)
     std::map<ConnectionKey, Connection> connections_;
     std::vector<Connection*> noted_;
     std::vector<std::unique_ptr<char[]>> spare_;
@@ -392,7 +392,7 @@ public:
         watch.add_reader(fd, *this);
     }
 
-    // Whether the other side has closed the socket.
+    // Returns whether the other side has closed the socket.
     bool is_closed() const { return is_closed_; }
 
     static void say(int fd, const std::string& text) {
@@ -449,7 +449,7 @@ void serve(int control_fd, const std::string& name) {
     Control::say(control_fd, "ready");
     while (!control.is_closed()) {
         const auto& events = watch.wait(network.next_ns());
-        network.pump(monotonic_ns());  // first, so that new data are not sent before older data
+        network.pump(monotonic_ns());  // comes first, so that new data are not sent before older data
         for (const Watch::Event& event : events) event.watched->woken(event.has_hung_up);
         network.settle();
     }

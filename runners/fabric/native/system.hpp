@@ -1,5 +1,4 @@
-// Functions for both emulators: the clock of a link, namespaces, descriptors, priorities, and waiting for sockets and
-// times.
+// Code that both emulators share: the clock of a link, namespaces, descriptors, priorities, and waiting for events.
 #pragma once
 
 #include <fcntl.h>
@@ -24,15 +23,15 @@
 namespace chorale {
 
 // Computes transmission times of a link, without waiting or reading a clock. A transmission starts when the previous
-// one has ended and its data have arrived. So a process that wakes up late loses no rate, and idle time is lost, as on
-// a wire.
+// one has ended and its own data have arrived. So the rate does not suffer if the process wakes up late. Idle time is
+// lost, as on a wire.
 class LinkClock {
 public:
     void set_pace(double ns_per_byte) { ns_per_byte_ = ns_per_byte; }
     double ns_per_byte() const { return ns_per_byte_; }
 
-    // Returns when the transmission of `bytes` that arrived at `ready_ns` ends; rounded up, so that the rate is not
-    // exceeded.
+    // Starts the transmission of `bytes` bytes that arrived at `ready_ns`. Returns when it ends, rounded up, so that
+    // the rate is not exceeded.
     int64_t carry(size_t bytes, int64_t ready_ns) {
         const double duration_ns = std::ceil(static_cast<double>(bytes) * ns_per_byte_);
         return end_ns_ = std::max(end_ns_, ready_ns) + static_cast<int64_t>(duration_ns);
@@ -59,7 +58,7 @@ inline void enter_namespace(const std::string& path) {
     if (status != 0) throw refused("setns " + path);
 }
 
-// Raises the limit of open descriptors for large networks.
+// Raises the limit on open descriptors, because large networks need many.
 inline void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -67,10 +66,10 @@ inline void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Requests a real-time priority (0 or more; higher ones run first), so that work starts without delay; the kernel
-// reserves some time for other processes. If that is refused, requests a niceness. Linux may weigh sessions instead of
-// processes, so it is also set for the session, which must contain only this process. Threads that are created later
-// inherit it. If everything is refused, work is only delayed.
+// Requests a real-time priority (0 or more; higher ones run first), so that work starts without delay. The kernel still
+// reserves some time for other processes. If the request is refused, sets a niceness instead. Linux may weigh sessions
+// instead of processes, so the niceness is also set for the session, which must contain only this process. Threads that
+// are created later inherit these settings. If everything is refused, the only effect is that work may be delayed.
 inline void take_precedence(int priority, int niceness) {
     sched_param parameters{};
     parameters.sched_priority = sched_get_priority_min(SCHED_RR) + priority;
@@ -82,7 +81,7 @@ inline void take_precedence(int priority, int niceness) {
     }
 }
 
-// An object that a `Watch` wakes when its descriptor has an event.
+// An object that a `Watch` wakes when there is an event on the object's descriptor.
 class Watched {
 public:
     virtual ~Watched() = default;
@@ -113,13 +112,13 @@ public:
         bool has_hung_up;
     };
 
-    // Waits for events until `until_ns`, with the precision of a nanosecond. Events are valid until the next call.
+    // Waits for events until `until_ns`, which is precise to the nanosecond. The result is valid until the next call.
     const std::vector<Event>& wait(int64_t until_ns) {
         const int64_t left_ns = std::min(until_ns - monotonic_ns(), longest_ns);
         if (left_ns > 0) {
             const timespec duration{static_cast<time_t>(left_ns / 1'000'000'000),
                                     static_cast<long>(left_ns % 1'000'000'000)};
-            pollfd any{epoll_, POLLIN, 0};  // epoll_wait only has milliseconds
+            pollfd any{epoll_, POLLIN, 0};  // epoll_wait only accepts milliseconds
             if (ppoll(&any, 1, &duration, nullptr) < 0 && errno != EINTR) throw refused("poll");
         }
         std::array<epoll_event, 256> events;

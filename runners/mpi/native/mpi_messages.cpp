@@ -15,7 +15,8 @@ using TestSome = int (*)(int count, void* requests, int* done_count, int* done, 
 
 constexpr int success = 0;  // MPI_SUCCESS
 
-// A message of the engine. pieces: MPI messages still on their way; is_fresh: tested since `test` last asked
+// A message of the engine. under_way: number of its MPI messages that are not done; is_fresh: whether MPI was asked
+// about them after the last `test` of this request
 struct Request {
     size_t under_way = 0;
     bool is_fresh = false;
@@ -41,7 +42,7 @@ public:
     chorale_messages table;
 
 private:
-    // Both sides cut a message in the same way, because both know its size; MPI keeps the pieces in order.
+    // Both sides cut a message into the same pieces, because both know its size. MPI keeps the pieces in order.
     void* post(void* function, void* bytes, size_t size, int peer, int channel) {
         Request* request = take_request();
         size_t start = 0;
@@ -59,7 +60,7 @@ private:
         return request;
     }
 
-    // One MPI_Testsome for all requests answers the engine's next question about each of them.
+    // MPI_Testsome tests all requests at once. Its result also serves the next `test` of each other request.
     int test(Request& request) {
         if (request.under_way > 0 && !request.is_fresh && !look()) return -1;
         request.is_fresh = false;
@@ -76,7 +77,7 @@ private:
         if (test_some(static_cast<int>(owners_.size()), handles_.data(), &count, done_.data(), statuses_.data()))
             return false;
         for (Request* owner : owners_) owner->is_fresh = true;
-        // Backwards, because the last handle replaces a removed one and must itself be unfinished.
+        // In descending order, because the last handle takes the place of a removed one and must itself be unfinished.
         std::sort(done_.begin(), done_.begin() + std::max(count, 0), std::greater<int>());
         for (int i = 0; i < count; i++) remove(static_cast<size_t>(done_[static_cast<size_t>(i)]));
         return true;
@@ -105,7 +106,7 @@ private:
     const chorale_mpi mpi_;
     std::deque<Request> requests_;
     std::vector<Request*> free_;
-    std::vector<Request*> owners_;  // by index of the handle
+    std::vector<Request*> owners_;  // request of each handle
     std::vector<char> handles_, statuses_;
     std::vector<int> done_;
 };

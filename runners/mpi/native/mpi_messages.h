@@ -1,5 +1,5 @@
-/* Messages over MPI without its header file: functions and handles are passed at run time, so that one binary works with
- * every MPI. Handles are ints or pointers; both fit into 64 bits. */
+/* Messages over MPI, without MPI's header file. Functions and handles are passed at run time, so that one binary works
+ * with every MPI. Handles are ints or pointers; both fit into 64 bits. */
 #ifndef CHORALE_MPI_MESSAGES_H
 #define CHORALE_MPI_MESSAGES_H
 
@@ -18,7 +18,8 @@ typedef struct {
     size_t most_bytes; /* largest MPI message, at most INT_MAX; longer messages are cut */
 } chorale_mpi;
 
-/* Returns the table for chorale_use_messages, or null. Only the engine's thread may use it, and it must outlive the engine. */
+/* Returns the struct for chorale_use_messages, or null. Only the engine's thread may use it. It must outlive the
+ * engine. */
 chorale_messages* chorale_mpi_messages_new(const chorale_mpi*);
 void chorale_mpi_messages_free(chorale_messages*);
 

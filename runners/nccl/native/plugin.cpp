@@ -1,8 +1,8 @@
-// A tuner plug-in of NCCL 2.20 and later (its interfaces 2 to 7), which applies the table that NCCL_TUNER_CONFIG_FILE
-// names. Version 1 (NCCL 2.19) does not pass the communicator of a call, so ranks could decide differently. Calls
-// without a matching row are left to NCCL. When a communicator ends, a line of JSON is appended to the file of
-// CHORALE_TUNER_REPORT: for each row, how many calls it decided, and their costs by NCCL's model. NCCL's header file is
-// not needed, because the types of published interfaces do not change.
+// A tuner plug-in for NCCL 2.20 and later (tuner interfaces 2 to 7). It applies the table in the file that
+// NCCL_TUNER_CONFIG_FILE names. Interface 1 (NCCL 2.19) is not supported: it does not pass the communicator of a call,
+// so ranks could decide differently. Calls without a matching row are left to NCCL. When a communicator ends, a line of
+// JSON is appended to the file that CHORALE_TUNER_REPORT names: for each row, the number of calls that it decided, and
+// their costs according to NCCL's model. NCCL's header file is not needed, because published interfaces do not change.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -32,8 +32,9 @@ constexpr const char* REPORT_VARIABLE = "CHORALE_TUNER_REPORT";
 
 using Logger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
 
-// Decisions of a row. refused: matching calls for which NCCL does not have the row's combination; cost, own_cost: total
-// cost by NCCL's model of the row's choice and of NCCL's own choice; own_*: NCCL's own choice for the last call
+// What a row has decided. refused: number of matching calls for which NCCL does not support the row's choice; cost_us,
+// own_cost_us: total cost, according to NCCL's model, of the row's choice and of NCCL's own choice; own_algorithm,
+// own_protocol: NCCL's own choice for the last call
 struct Count {
     uint64_t calls, bytes, refused, chunks;
     double cost_us, own_cost_us;
@@ -45,7 +46,7 @@ struct Tuner {
     std::vector<Count> counts;
     int nodes, ranks, interface;
     Logger log;
-    uint64_t others = 0;  // calls without a matching row
+    uint64_t others = 0;  // number of calls without a matching row
 };
 
 void read(Tuner& tuner) {
@@ -92,7 +93,7 @@ int begin_new(void** context, uint64_t, size_t ranks, size_t nodes, Logger log, 
     return begin(context, ranks, nodes, log, INTERFACE);
 }
 
-// The costs are a table of [algorithms][protocols], although the interface declares an array of pointers.
+// `table` really is an array [algorithms][protocols] of costs, although the interface declares an array of pointers.
 int choose(void* context, int collective, size_t size_bytes, int operations, float** table, int algorithms, int protocols,
            int registered, int* channels) {
     Tuner& tuner = *static_cast<Tuner*>(context);
@@ -134,7 +135,7 @@ int choose_v3(void* context, int collective, size_t size_bytes, int operations, 
     return choose(context, collective, size_bytes, operations, costs, algorithms, protocols, 0, channels);
 }
 
-// Interface 2 has no costs: NCCL passes which features it has, and uses the choice without checking it.
+// Interface 2 has no costs. NCCL passes which features the network has, and uses the choice without checking it.
 int choose_v2(void* context, int collective, size_t size_bytes, int with_network, int with_switches, int operations,
               int* algorithm, int* protocol, int* channels) {
     constexpr int RING = 1, CHAIN = 3, KNOWN = 6, PROTOCOLS = 3, USUAL = 1;
@@ -194,7 +195,7 @@ void report(const Tuner& tuner) {
     const std::string line = text.str();
     const bool is_stream = std::strcmp(path, "-") == 0;
     const int file = is_stream ? STDERR_FILENO : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    // A single call, so that lines of several processes are not mixed.
+    // The line is written with a single call, so that lines of several processes are not mixed.
     if (file < 0 || write(file, line.data(), line.size()) != ssize_t(line.size()))
         tuner.log(WARN, ALL, __FILE__, __LINE__, "Chorale: %s=%s cannot be written", REPORT_VARIABLE, path);
     if (file >= 0 && !is_stream) close(file);

@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Names in the order of NCCL's numbers.
+// Names, in the order of NCCL's numbers for them.
 const Names COLLECTIVES = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
 const Names ALGORITHMS = {"tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
 const Names PROTOCOLS = {"ll", "ll128", "simple"};

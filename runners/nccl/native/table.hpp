@@ -11,8 +11,8 @@ namespace chorale::nccl {
 
 constexpr int ANY = -1;
 
-// A row: the choice for a collective in a range of sizes, including both ends. ANY matches everything; if channels or
-// chunk_bytes are below 1, NCCL chooses them.
+// A row of the table: the choice for a collective in a range of sizes, including both ends. ANY matches everything. If
+// channels or chunk_bytes is below 1, NCCL chooses it.
 struct Row {
     int collective, algorithm, protocol, channels;
     size_t min_bytes, max_bytes;
@@ -20,14 +20,15 @@ struct Row {
     size_t chunk_bytes;
 };
 
-// The properties of a call by which a row is found.
+// The properties of a call that determine which rows match it.
 struct Call {
     int collective;
     size_t size_bytes;
     int nodes, ranks, operations, registered;
 };
 
-// Reads a line. Returns nullopt for empty lines, comments and invalid lines; for the last, `refuse` gets the reason.
+// Reads a line. Returns nullopt for empty lines, comments and invalid lines. If a line is invalid, calls `refuse` with
+// the reason.
 std::optional<Row> row_of(const std::string& line, const std::function<void(const std::string&)>& refuse);
 
 bool matches(const Row& row, const Call& call);

@@ -1,4 +1,4 @@
-// oneCCL behind a C interface: its point-to-point calls as messages of the engine, and its own collectives.
+// A C interface to oneCCL: its point-to-point calls, as messages for the engine, and its own collectives.
 //
 // Functions that fail return null or a status other than CHORALE_OK; chorale_oneccl_error returns the reason. All calls
 // must come from one thread.
@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // pauses between tests, because ranks may share cores
+constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // pause between tests, because ranks may share cores
 
 std::string last_error;
 
@@ -28,8 +28,8 @@ int guarded(const std::function<int()>& work) {
     }
 }
 
-// A posted message. oneCCL only makes progress when a request is tested. The first test follows the posting
-// immediately, so that oneCCL starts messages in the order in which they were posted.
+// A posted message. oneCCL only makes progress when a request is tested. Each request is tested immediately after it
+// was posted, so that oneCCL starts messages in the order in which they were posted.
 class Posted {
 public:
     explicit Posted(ccl::event event) : event_(std::move(event)) { test(); }
@@ -66,8 +66,8 @@ void* post(const std::function<ccl::event()>& call) {
 extern "C" {
 
 struct chorale_oneccl {
-    // The first communicator is for collectives, the others are for channels, because oneCCL matches the messages of a
-// communicator only by their order.
+    // The first communicator is for collectives. Each channel has its own, because oneCCL matches the messages of a
+    // communicator only by their order.
     std::vector<ccl::communicator> communicators;
     chorale_messages messages;
 };

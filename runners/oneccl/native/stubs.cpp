@@ -1,5 +1,5 @@
-// Symbols to which oneCCL's static archive refers and that a run on CPUs does not need: hooks of a
-// profiler, two functions of a compiler's library, and hwloc, which reports here that it cannot start.
+// Symbols that oneCCL's static archive refers to, but that a run on CPUs does not need: hooks of a profiler, two
+// functions of a compiler's library, and hwloc, whose stub reports that it cannot start.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

@@ -1,14 +1,14 @@
-// The work of one thread of a thread block in a call of a plan; the same source for CPUs and GPUs.
+// The work of one thread of a thread block in a call of a plan. The source is the same for CPUs and GPUs.
 //
-// Freestanding. A plan consists of the words of runners/plans/rank_plans.py; memory is one address per window. The
-// differences between machines are in `Machine`:
+// Freestanding. A plan consists of the words that runners/plans/rank_plans.py encodes. Memory consists of windows, each
+// with an address. The class `Machine` contains what differs between machines:
 //     lane(), lanes()          number of this thread, and of all threads of the block
 //     load(p), store(p), add(p, n), fence_add(p, n)
 //                              counters: an acquiring load; a relaxed store; a relaxed addition that returns the
 //                              earlier value; a releasing addition
 //     load_packets(p, two), store_packets(p, two)    two packets, each of them atomically
-//     sync()                   all threads of the block wait for each other; false: one of them has given up
-//     has_switch               and then adds_by_switch(keeps_wide), sum_of_all(p, vector), store_everywhere(p, vector)
+//     sync()                   all threads of the block wait for each other; returns false if one of them has given up
+//     has_switch               if true: adds_by_switch(keeps_wide), sum_of_all(p, vector), store_everywhere(p, vector)
 #pragma once
 
 #include "elements.hpp"
@@ -18,7 +18,7 @@ namespace chorale::plans {
 using u64 = unsigned long long;
 using i64 = long long;
 
-// Numbers of runners/plans/rank_plans.py.
+// The numbers are the same as in runners/plans/rank_plans.py.
 enum Kind : i64 { nop, barrier, signal, wait, acquire, release, move, pipeline };
 enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // windows 0 to 2 of a rank: input, output, scratch
 enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, vector, sizes };
@@ -27,19 +27,19 @@ enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packe
 constexpr i64 current_version = 4;
 constexpr u64 vector_bytes = 16, packet_data = 4;
 
-// The unit of data that is moved, as two halves.
+// The unit in which data are moved, as two halves.
 struct alignas(16) Vector {
     u64 half[2];
 };
 
-// The description of a call by its host, in words of 64 bits.
+// Description of a call, written by the host in words of 64 bits.
 //
 // state:  state of this rank, zero before the first call except for semaphores: for each block the number of its
-//         finished calls, the bytes of a piece, how often these changed, and whether a thread reports why it gave up;
-//         then the number of signals taken from each slot, semaphores, barriers
-// broken: for all plans of this rank: whether a block gave up, so that no block waits any longer
-// record: for the host: whether a block gave up, then for each block step, reason, rank, and 1 + the number of the
-//         signal or of the piece of scratch whose packet is missing; 0 if the block did not give up
+//         finished calls, the size of a piece in bytes, how often this size changed, and whether a thread reports why
+//         it gave up; then the number of signals taken from each slot, semaphores, barriers
+// broken: whether a block of any plan of this rank gave up, so that no block waits any longer
+// record: read by the host: whether a block gave up, then for each block: step, reason, rank, and 1 + the number of the
+//         signal or of the piece of scratch whose packet is missing; all 0 if the block did not give up
 // bases:  address of each window of each rank, then multicast addresses of the windows of all ranks, or 0
 // half:   distance between the two halves of packets in bytes
 struct Binding {
@@ -94,7 +94,7 @@ public:
     }
 
 private:
-    // If the size of pieces changes, memory may only be accessed when all ranks have finished calls with the old size.
+    // If the size of pieces changes, memory may only be accessed once all ranks have finished calls with the old size.
     CHORALE_CODE bool begin() {
         const i64 ranks = words_[Head::all], own = words_[Head::own];
         if (!entered_) {
@@ -168,7 +168,7 @@ private:
             pipeline_ = 0;
     }
 
-    // Executes an action; returns false if it has to wait.
+    // Executes an action. Returns false if the action has to wait.
     CHORALE_CODE bool perform(const i64* action) {
         const i64* items = action + Field::operands + 1;
         const u64 count = u64(action[Field::operands]);
@@ -193,8 +193,8 @@ private:
         }
     }
 
-    // A thread claims the next signal of a channel before it waits, so that two waits without a nop get different
-    // signals.
+    // A thread claims the next signal of a channel before it waits for it, so that two waits without a nop between them
+    // get different signals.
     CHORALE_CODE bool hear(const i64* items, u64 count) {
         for (; progress_ < count; progress_ += lanes_) {
             const i64 slot = items[2 * progress_];
@@ -221,7 +221,8 @@ private:
         return m_.sync() || give_up();
     }
 
-    // The ranges of a move, all of the same length: plain data and packets to read, then those to write.
+    // The ranges of a move, all of the same length: plain data to read, packets to read, plain data to write, packets
+    // to write.
     struct Stretches {
         const i64* place;
         u64 reads, takes, writes, packets, from, bytes;
@@ -240,7 +241,7 @@ private:
         return some;
     }
 
-    // Returns the address `skipped` bytes of data after the beginning of a range.
+    // Returns the address of the data `skipped` bytes after the beginning of a range.
     CHORALE_CODE char* place(const Stretches& some, u64 number, u64 skipped) const {
         const i64 window = some.place[2 * number];
         const u64 at = u64(some.place[2 * number + 1]) * b_.piece + some.from + skipped;
@@ -275,7 +276,8 @@ private:
         return sources == 1 ? copy<false>(some) : summed<false>(some);
     }
 
-    // Uses the switch if it reaches this memory on all ranks and can add elements of this type.
+    // Moves the data through the switch, if it reaches this memory on all ranks and can add elements of this type.
+    // Returns whether it did.
     CHORALE_CODE bool by_switch(const Stretches& some) {
         const u64 ranks = u64(words_[Head::all]);
         const bool adds = some.reads == ranks, stores = some.writes == ranks;
@@ -299,7 +301,7 @@ private:
         return base == nullptr ? nullptr : base + u64(some.place[2 * number + 1]) * b_.piece + some.from;
     }
 
-    // A sum of elements, added in the order in which they are read.
+    // A sum of elements, which are added in the order in which they are read.
     template <class Element, class Does>
     struct Sum {
         using Wide = decltype(widen(Element{}));
@@ -348,7 +350,7 @@ private:
         else return words_[Head::vector] < i64(vector_bytes) ? units_of<1, 4, Way>(some) : units_of<2, 4, Way>(some);
     }
 
-    // width: number of words of eight bytes that a thread reads and writes at once; unroll: units before it writes
+    // width: number of 8-byte words that a thread reads or writes at once; unroll: number of units read before writing
     template <unsigned width, unsigned unroll, class Way>
     CHORALE_CODE bool units_of(const Stretches& some) {
         const u64 count = some.bytes / (8 * width), sources = some.reads + some.takes;

@@ -1,6 +1,6 @@
-// The `Machine` of plan_core.hpp for NVIDIA GPUs, and the kernel, with a thread block for each block of a plan.
+// The `Machine` of plan_core.hpp for NVIDIA GPUs, and the kernel, which has a thread block for each block of a plan.
 //
-// CHORALE_ELEMENT and CHORALE_DOES are the element type and the operation, by names of elements.hpp. CHORALE_CHECKS
+// CHORALE_ELEMENT and CHORALE_DOES are names in elements.hpp of the element type and the operation. CHORALE_CHECKS
 // enables checks of offsets; CHORALE_SWITCH enables switches that add and store (sm_90 and later).
 #include "plan_core.hpp"
 
@@ -12,8 +12,8 @@ __device__ __forceinline__ u64 now_ns() {
     return time;
 }
 
-// Waits for all threads of the block; returns whether `says` is true for one of them. Unlike with `__syncthreads_or`,
-// threads may wait at different places in the code, as a thread that gives up does.
+// Waits for all threads of the block; returns whether `says` is true for any of them. Unlike with `__syncthreads_or`,
+// threads may wait at different places in the code, because a thread that gives up waits elsewhere.
 __device__ __forceinline__ bool any_of_block(bool says) {
     unsigned found;
     asm volatile(
@@ -66,7 +66,7 @@ struct GpuMachine {
         return work(Element{}, Does{});
     }
 
-    // A switch adds floats of 32 and 16 bits (the latter with 32 bits on request), in an unspecified order.
+    // A switch can add 32-bit and 16-bit floats, in an unspecified order. On request, it adds 16-bit floats in 32 bits.
     __device__ static bool adds_by_switch(bool keeps_wide) {
         return sums(Does{}) && switch_adds(Element{}, keeps_wide);
     }
@@ -111,7 +111,7 @@ struct GpuMachine {
 
 }  // namespace chorale::plans
 
-// One call. A thread gives up if it makes no progress for too long or another one gave up, so that nothing hangs.
+// Executes one call. A thread gives up if it makes no progress for too long or another one gave up, so nothing hangs.
 extern "C" __global__ void __launch_bounds__(512) chorale_plan(const chorale::plans::Binding* binding) {
     using namespace chorale::plans;
     const Binding call = *binding;

@@ -17,7 +17,7 @@ constexpr i64 most_pieces = i64{1} << 40, most_numbers = 1 << 20, most_items = 1
 
 inline WrongPlan wrong(const std::string& what) { return WrongPlan("the plan " + what); }
 
-// Checks the words. Throws WrongPlan.
+// Checks the words of a plan. Throws WrongPlan if they are invalid.
 class Checker {
 public:
     Checker(const i64* words, size_t count) : words_(words), end_(static_cast<i64>(count)) {}
@@ -68,7 +68,7 @@ private:
                 if (pipeline_end > from) throw wrong("has a pipeline in a pipeline");
                 if (number(1, most_pieces, "part of a pipeline") % vector_bytes != 0)
                     throw wrong("has parts of a pipeline that vectors do not fill");
-                number(1, largest_, "length of a pipeline");  // a thread must come to the end of it
+                number(1, largest_, "length of a pipeline");  // bounded, so that threads reach the pipeline's end
                 pipeline_end = number(limit_ + 1, end, "end of a pipeline");
             } else {
                 action(kind);

@@ -80,7 +80,7 @@ struct CpuMachine {
     }
 };
 
-constexpr int patience = 200;  // rounds without progress after which a thread yields
+constexpr int patience = 200;  // polls without progress after which a thread sleeps instead of yielding
 
 struct Unfinished : std::runtime_error {
     Unfinished() : std::runtime_error("the time limit has passed") {}
@@ -107,7 +107,7 @@ private:
     int idle_ = 0;
 };
 
-// Runs all blocks in turns in this thread, each as far as possible.
+// Runs all blocks in this thread. They take turns; each one runs as far as possible.
 void in_turns(const Binding& call, int64_t deadline_ns) {
     Meeting alone(1);
     CpuMachine machine{0, 1, alone};
@@ -128,7 +128,7 @@ void in_turns(const Binding& call, int64_t deadline_ns) {
     }
 }
 
-// Runs `threads` threads per block, as on a GPU.
+// Runs `threads` system threads per block, as on a GPU.
 void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
     std::deque<Meeting> meetings;
     std::vector<std::thread> all;
@@ -179,9 +179,9 @@ int chorale_plan_check(const int64_t* words, size_t count, int rank, int ranks) 
     return guarded([&] { Checker(reinterpret_cast<const i64*>(words), count).plan(rank, ranks); });
 }
 
-// Participates in the next call of a checked plan, not before `not_before_ns` of CLOCK_MONOTONIC; sets `end_ns`.
+// Runs this rank's part of a call of a checked plan, not before `not_before_ns` of CLOCK_MONOTONIC; sets `end_ns`.
 //
-// binding: see plan_core.hpp; after a timeout its record contains what each unfinished block waited for
+// binding: see plan_core.hpp; after a timeout, its record says what each unfinished block was waiting for
 // threads: number of system threads for each block; 0: all blocks take turns in this thread
 int chorale_plan_call(const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns) {
     return guarded([&] {
