@@ -1,7 +1,7 @@
-"""Plans paths for tokens that go to several ranks (mixture of experts) and are summed on the way back.
+"""Plans paths for tokens that go to several ranks (mixture of experts) and whose results are summed on the way back.
 
-On boxes with rails, a token is sent to each other box only once and is copied there; NICs are balanced as in
-`chorale.synth.methods.traffic.two_level`. On other networks, ranks copy tokens along trees of cheap paths.
+On boxes with rails, a token is sent only once to each other box that needs it, and copied there. NICs are balanced as
+in `chorale.synth.methods.traffic.two_level`. On other networks, ranks copy tokens along trees of cheap paths.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ _TREES, _LIMITS, _ROUNDS = 1024, 4, 20
 class Edges(NamedTuple):
     """Edges of trees, one per row: chunks `lo` to `hi - 1` of `shard` go from rank `sender` to rank `receiver`.
 
-    depth: number of edges between the source and the sender
+    depth: number of edges on the path from the shard's source to the sender
     """
 
     shard: Numbers
@@ -54,7 +54,7 @@ class DispatchPlan:
 
     edges:  the trees' edges; a chunk is 1 / `parts` of a unit of `routing.amount`
     routes: paths that the edges use
-    pair:   index of each edge's route
+    pair:   for each edge, the index of its route
     bound:  cut that gives the lower bound on the time of any plan
     method: `two level`, `trees` or `no copies`
     uncopied_time: time of the plan in which each source sends a separate copy to each target
@@ -133,7 +133,7 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return the certificate that no plan is faster than `bound`. Its times are in `chunk` / bandwidth."""
+        """Return the certificate that no plan is faster than `bound`. Its times are in units of `chunk` / bandwidth."""
         inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
             ratio = region.out / region.into
@@ -157,7 +157,7 @@ def reverse_routes(topology: Topology, routes: Routes) -> Routes:
 def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
     """Return a plan for `routing` on `topology`, with a bound from cuts around ranks and boxes. Deterministic.
 
-    A plan for no tokens takes no time and has no schedule.
+    If there are no tokens, the plan takes no time and cannot be turned into a schedule.
     """
     if routing.ranks != topology.compute_count:
         rule = f"a routing must be for the {topology.compute_count} ranks of {topology.spec}"
@@ -180,7 +180,7 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
     if fabric is None:
         plans += _tree_plans(topology, routing, bound)
     else:
-        # undivided tokens and, if their plan is not close to the bound, divided tokens
+        # Try undivided tokens and, if their plan is not close to the bound, divided tokens.
         unit = int(np.gcd.reduce(routing.amount))
         for parts in (1, _TOKEN_PARTS):
             least, fine = bound.time / unit * parts, replace(routing, amount=routing.amount // unit * parts)
@@ -211,7 +211,7 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges`, in units of `unit` chunks, over `paths`. Totals per pair must be equal."""
+    """Return the plan that sends `edges` over `paths`, in units of `unit` chunks. Both have the same total per pair."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
@@ -223,14 +223,14 @@ def _over_paths(
 
 
 class _Homes(NamedTuple):
-    """A routing in which other ranks may make copies for busy sources.
+    """A routing in which other ranks may make copies on behalf of busy sources.
 
     A row is a part of a shard. Its home is the rank that sends its tokens to their targets: the source or a helper.
 
     routing:   the rows, with their homes as sources
     origin:    int64[rows], the rank that has the tokens at the start
     shard, lo: int64[rows], the row's shard, and the row's first chunk in the shard
-    via:       int64[rows], the box that forwards the tokens to all other boxes; -1 if the home sends to each box
+    via:       int64[rows], the box that forwards the tokens to all other boxes; -1 if the home sends to each box itself
     """
 
     routing: TokenRouting
@@ -241,9 +241,9 @@ class _Homes(NamedTuple):
 
 
 def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes:
-    """Choose the ranks that copy tokens. Boxes and ranks that would send for longer than `least` get helpers.
+    """Choose the ranks that copy tokens. Boxes and ranks that would send for longer than the time `least` get helpers.
 
-    Loads are estimated as if a source sent each token to all targets in its box, and to one relay per other box.
+    Loads are estimated as if a source sent each token to all targets in its own box, and once to each other box.
     """
     boxes, places = fabric.members.shape
     box, source = fabric.box.astype(np.int64), routing.source
@@ -285,7 +285,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
 
     part, begin, amount, helper = _shared(first.amount, copies, load, level, first.source, helpers)
     row_of, reached = _gathered(first, part)
-    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # sent by a helper to the origin
+    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # sent back to the origin by a helper
     home = np.where(helper < 0, first.source[part], helper)
     homed = _routing_of(routing, home, row_of[~back], reached[~back], amount)
     return _Homes(homed, first.source[part], number[part], lo[part] + begin, via[part])
@@ -299,15 +299,15 @@ def _shared(
     unit: Numbers,
     helpers: Callable[[int, int], list[tuple[int, int]]],
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Share the copying of busy units (ranks or boxes) with others, so that no load exceeds `level` if possible.
+    """Let other units (ranks or boxes) make copies for busy units, so that no load exceeds `level` if possible.
 
     amount, copies: chunks of each row, and how often its unit `unit[row]` would send each chunk
-    load, level:    each unit's load in chunks, and its limit
-    helpers:        returns the units that could copy a row for a unit, as pairs (1 if the row must be sent there only
-                    for this purpose, else 0; helping unit)
+    load, level:    for each unit, its load and the limit on its load, in chunks
+    helpers:        returns the units that could copy a given row for a given unit, as pairs (1 if the row must be sent
+                    to the helping unit only for this purpose, else 0; helping unit)
 
     Returns:
-        Parts of all rows: row, first chunk, number of chunks, unit that copies the part (-1: the row's own).
+        Columns of parts of rows: row, first chunk, number of chunks, unit that copies the part (-1: the row's own).
     """
     parts: list[tuple[int, int, int, int]] = []
     stays, load = amount.copy(), load.astype(np.float64)
@@ -335,7 +335,7 @@ def _shared(
 
 
 def _gathered(routing: TokenRouting, number: Numbers) -> tuple[Numbers, Numbers]:
-    """Return all targets of the shards in `number` as columns: (index of the shard in `number`, target)."""
+    """Return all targets of the shards in `number` as two columns: (position of the shard in `number`, target)."""
     sizes = np.diff(routing.offsets)[number]
     before = np.cumsum(sizes) - sizes
     entry = np.arange(sizes.sum()) + np.repeat(routing.offsets[number] - before, sizes)
@@ -350,15 +350,15 @@ def _routing_of(like: TokenRouting, source: Numbers, row: Numbers, targets: Numb
 def _over_rails(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, start: Numbers, known: Edges | None = None
 ) -> Edges:
-    """Return the edges from origins to homes, to relays in the same box, over NICs to other boxes, then to targets.
+    """Return the edges from origins to homes, to relays in the same box, over NICs to other boxes, and then to targets.
 
     Args:
         fabric: the network.
         whole: the routing of all tokens to all targets.
         homes: the same routing, divided into rows with homes.
-        least: time for which NICs are balanced.
-        start: depth of the edges out of each row's origin.
-        known: existing edges from the origins, which need not be added again; their `shard` is the index of the row.
+        least: time within which NICs should finish.
+        start: int64[rows], depth of the edges out of each row's origin.
+        known: existing edges from the origins, which are not added again; their `shard` is the index of the row.
     """
     routing, origin, box, ranks = homes.routing, homes.origin, fabric.box.astype(np.int64), whole.ranks
     is_moved = origin != routing.source
@@ -376,8 +376,8 @@ def _over_rails(
     far = np.flatnonzero(box[targets] != box[source[shard]])
     if not len(far):
         return _of_shards(homes, star)
-    # A crossing is one message to another box: one per row and box, to one of the row's targets there. Consecutive
-    # crossings use different targets.
+    # A crossing is a message to another box. Each row has one for each box, to one of the row's targets there.
+    # Consecutive crossings use different targets.
     order = far[np.lexsort((targets[far], box[targets[far]], shard[far]))]
     first = np.flatnonzero(np.diff(shard[order] * len(fabric.members) + box[targets[order]], prepend=-1))
     count = np.diff(np.append(first, len(order)))
@@ -389,7 +389,7 @@ def _over_rails(
     places = fabric.members.shape[1]
     of_places = np.zeros(fabric.members.shape, dtype=np.int64)
     np.add.at(of_places, (box[targets[copied]], fabric.place[targets[copied]]), routing.amount[shard[copied]])
-    inside = (of_places // places)[box]  # lane loads if all NICs of a box receive equal parts of the data to copy
+    inside = (of_places // places)[box]  # lane loads if a box's NICs receive equal parts of the data to copy
     np.add.at(inside, (star.sender, fabric.place[star.receiver]), star.hi)
     pieces = balanced(fabric, amounts, least, inside)[1]
     of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
@@ -423,10 +423,10 @@ def _over_rails(
 def _onward(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, across: Edges, spread: Edges
 ) -> Edges:
-    """Return the edges from forwarding boxes (`homes.via`) to the other boxes.
+    """Return the edges from forwarding boxes (`homes.via`) to other boxes.
 
     across: edges of all rows to other boxes
-    spread: edges inside the boxes at which `across` arrives; their `shard` is the index of an edge in `across`
+    spread: edges inside the boxes that `across` reaches; their `shard` is the index of an edge in `across`
     """
     box, onward = fabric.box, np.flatnonzero(homes.via[across.shard] >= 0)
     of_row, receiver = across.shard[onward], across.receiver[onward]
@@ -459,12 +459,12 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Match crossings (messages between boxes) with pieces (amounts with paths), dividing both into parts if necessary.
+    """Match crossings (messages between boxes) with pieces (amounts with paths). Divides both into parts if necessary.
 
-    The keys are pairs of ranks. For each key, crossings and pieces must have equal total amounts.
+    A key stands for a pair of ranks. For each key, crossings and pieces must have equal total amounts.
 
     Returns:
-        For each part: its crossing, its piece, and its first chunk and last chunk + 1 in the crossing.
+        Columns with one row per part: its crossing, its piece, and its first chunk and last chunk + 1 in the crossing.
     """
     by_key = np.argsort(key, kind="stable")
     of_piece = np.argsort(piece_key, kind="stable")
@@ -478,7 +478,7 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return edges to those relays that do not already receive the data in `star`. One edge may serve several boxes."""
+    """Return edges to those relays that do not receive the data through `star`. One edge may serve several boxes."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]
@@ -495,7 +495,7 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
 
 
 def _tree_plans(topology: Topology, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
-    """Return plans in which ranks copy the data along trees of cheap paths, one plan per limit on link times."""
+    """Return plans in which ranks copy the data along trees of cheap paths, one plan for each limit on link times."""
     problem, unit = commodities_of(topology, symmetric=False), int(np.gcd.reduce(routing.amount))
     units = routing.amount // unit
     # Shards are divided into parts of whole units, and each part can use a different tree.

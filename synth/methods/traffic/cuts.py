@@ -1,4 +1,4 @@
-"""Computes bounds from cuts around ranks and boxes: data that cross a cut take at least size / bandwidth of the cut."""
+"""Computes bounds from cuts around ranks and boxes: data cross a cut in no less than size / (bandwidth of the cut)."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -35,13 +35,13 @@ class Cut(NamedTuple):
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """bool[nodes]: the side that the data leave: the region, or all other nodes if data enter the region."""
+        """bool[nodes]: the side of the cut that the data leave: the region or, if data enter it, all other nodes."""
         return self.region.inside if self.is_out else ~self.region.inside
 
 
 @lru_cache(maxsize=16)
 def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
-    """Return (int64[ranks]: each rank's region, regions), for single ranks and, if there are several, for boxes."""
+    """Return (int64[ranks]: index of each rank's region, regions) for single ranks and, if there are several, boxes."""
     links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
     switches = np.arange(topology.node_count) >= topology.compute_count
 
@@ -79,7 +79,7 @@ def cuts_of_amounts(topology: Topology, sent: NDArray[np.int64]) -> list[Cut]:
 
 
 def cuts_of_tokens(topology: Topology, routing: TokenRouting) -> list[Cut]:
-    """Return the cuts around each rank and each box. A token crosses a cut only once, even with several targets."""
+    """Return the cuts around each rank and each box. A token counts once per cut, even if it has several targets."""
     shard, cuts = routing.shard, []
     for group, regions in regions_of(topology):
         home, there = group[routing.source], group[routing.targets]

@@ -1,6 +1,7 @@
-"""Models boxes with rails, as in most GPU clusters: lanes join a box's GPUs, NICs lead to a switch per place (rail).
+"""Models boxes with rails, as in most GPU clusters. Lanes join a box's GPUs, and NICs lead to rails.
 
-Also models how libraries send traffic on such networks: each pair uses one path, through one relay. NCCL sends from the
+A rank's place is its index in its box. The NICs at the same place in all boxes share a switch, the rail. This module
+also models how libraries send traffic on such networks: each pair uses one path, through one relay. NCCL sends from the
 sender's NIC or, with PXN (2.12 and later), from the NIC of the local rank that has the receiver's index, so that data
 arrive at the receiver's own NIC. Two-level exchanges (Tutel, DeepSpeed) do the same in two phases, one inside boxes and
 one between ranks with the same index.
@@ -26,7 +27,7 @@ from chorale.synth.topology.topology import Topology
 Ranks = NDArray[np.int32]
 Amounts = NDArray[np.int64]
 Classes = list[tuple[int, NDArray[np.int64]]]
-"""The different bandwidths in a table, each with the indices of the entries that have it."""
+"""For each distinct bandwidth in a table: (bandwidth, indices of the entries that have it)."""
 Rail = Literal["sender", "receiver"]
 RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
@@ -35,8 +36,8 @@ class RailLoads(NamedTuple):
     """Amounts of data on every lane and NIC.
 
     place:     int32[ranks], each rank's place (index) in its box
-    inside:    int64[ranks, places], sent over lanes from a rank to a place in its box
-    out, into: int64[ranks], sent and received by each rank's NIC
+    inside:    int64[ranks, places], amounts sent over lanes from a rank to a place in its box
+    out, into: int64[ranks], amounts sent and received by each rank's NIC
     """
 
     place: Ranks
@@ -46,7 +47,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """The ranks whose NICs send and receive data, int32[source, target]; -1 within a box."""
+    """The ranks whose NICs send and receive the data of each pair, int32[source, target]; -1 for pairs within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -54,15 +55,15 @@ class Relays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RailFabric:
-    """A network of boxes with rails: ranks by box and place (index in the box), and the links between them.
+    """A network of boxes with rails: the box and place (index in the box) of each rank, and the links between ranks.
 
-    members:    int32[boxes, places], each box's ranks, ascending; the NICs at one place share a switch
+    members:    int32[boxes, places], each box's ranks, ascending; the NICs at the same place share a switch
     place, box: int32[ranks], place and box of each rank
     lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from the box's switch, or,
                 without a switch, int64[ranks, places], between all pairs
-    nics:       int64[2, ranks], bandwidths out and in, in the same unit
-    lane_links: int32 with the shape of `lanes`, each lane's link
-    nic_links:  the links from each rank to its rail's switch, and back, in travel order
+    nics:       int64[2, ranks], bandwidths out of and into each rank's NIC, in the same unit
+    lane_links: int32, an array of the same shape as `lanes`: each lane's link
+    nic_links:  the links from each rank to its rail's switch, and the links back, in travel order
     narrowest:  int32[2, ranks], the link with the least bandwidth on each of these paths
     is_apart:   whether NICs at different places have no common switch, so that only lanes join them
     """
@@ -99,7 +100,7 @@ class RailFabric:
         amount: Amounts,
         inside: Amounts | None = None,
     ) -> RailLoads:
-        """Return the loads of lanes and NICs due to data on the paths of `Pieces`. `inside`: other loads of lanes."""
+        """Return the loads that data on the paths of `Pieces` cause. `inside`: loads that lanes already have."""
         ranks, places = len(self.place), self.members.shape[1]
         lanes = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         loads = RailLoads(self.place, lanes, *np.zeros((2, ranks), dtype=np.int64))
@@ -107,7 +108,7 @@ class RailFabric:
         return loads
 
     def tables(self, loads: RailLoads) -> list[Amounts]:
-        """Return the loads as arrays: lanes (to and from the box's switch, or between pairs), then NICs out and in."""
+        """Return the loads as arrays: lanes (to and from the box's switch, or between pairs), NICs out, NICs in."""
         lanes = [loads.inside.ravel()]
         if self.has_switch:
             from_switch = np.empty_like(loads.out)
@@ -117,7 +118,7 @@ class RailFabric:
 
     @cached_property
     def _classes(self) -> list[Classes]:
-        """Bandwidths of the lanes or NICs in each array that `tables` returns (see `Classes`)."""
+        """For each array that `tables` returns: the bandwidths of its lanes or NICs (see `Classes`)."""
         lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
         return list(map(_classes_of, [*lanes, *self.nics] if self.boxes > 1 else lanes))
 
@@ -137,7 +138,7 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return (time of the slowest cut around a rank, a box or all ranks at one place; its links). O(ranks^2)."""
+        """Return (time of the slowest cut around a rank, a box or all ranks at one place; links of it). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
         amounts = sent.sum(axis=1), sent.sum(axis=0)
         for groups, has_lanes, has_nics, widths in self._cuts:
@@ -152,7 +153,7 @@ class RailFabric:
 
     @cached_property
     def _cuts(self) -> list[tuple[Ranks, bool, bool, list[Classes]]]:
-        """Kinds of cuts: (ranks of each group, whether lanes leave a group, whether NICs do, bandwidths out and in)."""
+        """For each kind of cut: (groups of ranks, whether lanes cross it, whether NICs do, bandwidths out and in)."""
         lanes = self.lanes
         if not self.has_switch:
             into = np.empty(len(self.place), dtype=np.int64)
@@ -184,9 +185,9 @@ class RailFabric:
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links from `source` to `target` over the NICs of `sender` and `receiver` (-1: over no NIC).
 
-        Inside a box, data may take a detour over a relay or NICs. Then `sender` and `receiver` are either both the
-        relaying rank; or `source` and `target`, if their NICs share a switch; or the ranks with the same indices in
-        another box, which relay.
+        Inside a box, data may take a detour over a relay or NICs. Then `sender` and `receiver` are: both the rank that
+        relays; or `source` and `target`, if their NICs share a switch; or two relays in another box, at the same places
+        as `source` and `target`.
         """
         if sender < 0:
             return self.lane(source, target)
@@ -212,7 +213,7 @@ class RailFabric:
 
     @cached_property
     def usual(self) -> dict[str, Relays]:
-        """The relays that libraries use, by baseline: "direct", "sender_rail" or "receiver_rail"."""
+        """The relays that libraries use, for each of the baselines "direct", "sender_rail" and "receiver_rail"."""
         far = self.box[:, None] != self.box
         own, other = np.indices(far.shape, dtype=np.int32)
         problem = commodities_of(self.topology, symmetric=False)
@@ -244,7 +245,7 @@ def _classes_of(widths: Amounts) -> Classes:
 def rail_fabric(topology: Topology) -> RailFabric | None:
     """Return `topology` as boxes with rails, or None if it does not consist of such boxes. O(links).
 
-    All boxes must have the same number of ranks, at least two, joined by a switch or by a link between any two. If
+    All boxes must have the same number of ranks, at least two. A switch, or links between all pairs, must join them. If
     there are several boxes, each rank must have one path to its rail's switch, over switches that no other rank uses.
     """
     box = np.array(boxes_of(topology), dtype=np.int32)
@@ -286,8 +287,8 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
 class _Graph:
     """Looks up neighbours and links of a network's nodes.
 
-    near:  neighbours of every node, in either direction
-    links: id of the link from one node to another, or -1 if there are several
+    near:  for each node, the nodes to or from which it has a link
+    links: for each pair of nodes, the id of the link from the first to the second; -1 if there are several
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -312,7 +313,7 @@ class _Graph:
         return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
-        """Return the path from `rank` to its rail's switch (halfway to another rank if there is no switch) as nodes."""
+        """Return the path from `rank` to its rail's switch (without a switch, halfway to another rank) as nodes."""
         outside = self.near[rank] - box
         path = [rank]
         while len(outside) == 1:
@@ -328,7 +329,7 @@ class _Graph:
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return (links from each rank to its rail's switch, links back); empty for a single box, None without rails."""
+    """Return (links from each rank to its rail's switch, links back); both empty for one box. None without rails."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
     if len(groups) == 1:  # nodes outside the box must be dead ends
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
@@ -358,10 +359,10 @@ def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topo
 
 
 class ShortestPaths:
-    """A shortest path from every rank to every node. Its last link is the first link from a node one hop nearer.
+    """A shortest path from every rank to every node. Its last link is the first one from a node that is one hop nearer.
 
-    hops:    float64[ranks, nodes]
-    parents: int64[ranks, nodes], each path's last link, -1 at its source
+    hops:    float64[ranks, nodes], length of each path
+    parents: int64[ranks, nodes], each path's last link; -1 at the source
     """
 
     def __init__(self, problem: Commodities) -> None:
@@ -374,7 +375,7 @@ class ShortestPaths:
             self.parents[rows, problem.dst[link]] = link
 
     def loads(self, demand: NDArray[np.int64], starts: NDArray[np.int64] | None = None) -> IntegralFlows:
-        """Return int64[links]: the load of every link if `starts[i]` sends row i of `demand`, int64[rows, nodes].
+        """Return int64[links]: the load of every link if rank `starts[i]` sends row i of `demand` (int64[rows, nodes]).
 
         Without `starts`, rank i sends row i. O(rows * nodes * longest path).
         """
@@ -392,8 +393,8 @@ class ShortestPaths:
 def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
     """Return int64[ranks, ranks]: the rank that relays the data from row to column, or the row itself within a box.
 
-    Over the sender's rail, this is the rank with the sender's index in the receiver's box; over the receiver's rail, it
-    is the rank with the receiver's index in the sender's box. Indices count modulo the number of ranks in a box.
+    If `rail` is "sender", this is the rank with the sender's index in the receiver's box. If it is "receiver", this is
+    the rank with the receiver's index in the sender's box. Indices are taken modulo the number of ranks in the box.
     """
     box = np.array(boxes_of(topology))
     members = [np.flatnonzero(box == number) for number in range(int(box.max()) + 1)]
@@ -408,7 +409,7 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
 
 
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (amounts that ranks send to relays, amounts that relays forward), both with the shape of `demand`.
+    """Return (amounts that ranks send to relays, amounts that relays forward), arrays of the same shape as `demand`.
 
     Data within a box need no relay; they are part of the second amounts.
     """

@@ -29,8 +29,8 @@ MAX_TOTAL_CHUNKS = 2**18
 class TrafficMatrix:
     """Amounts of data that ranks send to each other.
 
-    amounts: int64[ranks, ranks], sent from the row's rank to the column's rank, in bytes or any other unit. Amounts on
-             the diagonal stay at their rank: they use no link, but are copied from input to output.
+    amounts: int64[ranks, ranks], amounts sent from the row's rank to the column's rank, in bytes or any other unit.
+             Data on the diagonal stay at their rank: they use no link, but are copied from input to output.
     """
 
     name: str
@@ -42,7 +42,7 @@ class TrafficMatrix:
 
     @property
     def sent(self) -> Amounts:
-        """The amounts with a zero diagonal, that is, only the data sent over links."""
+        """The amounts that are sent over links: those in `amounts`, but with a zero diagonal."""
         return np.where(np.eye(self.ranks, dtype=np.bool_), 0, self.amounts)
 
     @property
@@ -51,12 +51,12 @@ class TrafficMatrix:
         return Fraction(int(self.sent.sum()), self.ranks * (self.ranks - 1))
 
     def transposed(self) -> TrafficMatrix:
-        """Return the traffic in the opposite direction: the combine, if this is the dispatch to experts."""
+        """Return the traffic in the opposite direction. If this is a dispatch to experts, the result is the combine."""
         return TrafficMatrix(f"transpose of {self.name}", np.ascontiguousarray(self.amounts.T))
 
 
 def as_array(numbers: Any) -> NDArray[Any]:
-    """Return `numbers` (an array, a torch tensor on any device, or rows) as an array; empty for anything else."""
+    """Convert `numbers` (an array, a torch tensor on any device, or rows) to an array; empty for anything else."""
     with suppress(TypeError, ValueError, RuntimeError):  # for example rows of different lengths
         return np.asarray(numbers.detach().cpu() if hasattr(numbers, "detach") else numbers)
     return np.zeros(0)
@@ -74,7 +74,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
         raise InvalidInput(rule, f"shape {'x'.join(map(str, table.shape)) or 'none'}", "write N rows of N numbers")
     if table.dtype.kind == "f" and bool(np.isfinite(table).all() and (table == np.rint(table)).all()):
         table = np.clip(table.astype(np.float64), -(2**62), 2**62).astype(np.int64)  # the range is checked below
-    if table.dtype.kind not in "iu" and {type(amount) for amount in table.flat} != {int}:  # int: above 64 bits
+    if table.dtype.kind not in "iu" and {type(amount) for amount in table.flat} != {int}:  # int: beyond 64 bits
         rule = "the amounts of a traffic matrix must be whole numbers"
         raise InvalidInput(rule, f"{table.dtype.name} in {name}", "write bytes, or weights times 1000")
     if int(table.min()) < 0 or int(table.max()) > MAX_AMOUNT:
@@ -101,8 +101,8 @@ def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
 def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
     """Return traffic to one expert per rank; the p-th most popular expert gets data in proportion to 1 / p^exponent.
 
-    `seed` determines the order of the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to
-    every other. With exponent 0, all amounts are equal.
+    `seed` determines which ranks are popular. Every rank sends 1024 units to the most popular expert and at least 1
+    unit to every other expert. With exponent 0, all amounts are equal.
 
     >>> zipf_matrix(4, 1.0, 0).amounts[0].tolist()
     [341, 1024, 512, 256]
@@ -119,16 +119,16 @@ def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """Number of chunks that ranks send to each other, int64[ranks, ranks]. A chunk is `chunk` units of the matrix."""
+    """Numbers of chunks that ranks send to each other, int64[ranks, ranks]. A chunk is `chunk` units of the matrix."""
 
     counts: Amounts
     chunk: Fraction
 
 
 def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCounts:
-    """Return the matrix in equal chunks: `largest` chunks for the largest amount, proportionally fewer for others.
+    """Divide the matrix into equal chunks: `largest` chunks for the largest amount, proportionally fewer for others.
 
-    By default, chunks divide all amounts exactly if this takes at most 4096 chunks per pair and 2^18 in total.
+    By default, all amounts are whole numbers of chunks if this takes at most 4096 chunks per pair and 2^18 in total.
     Otherwise, there are as many chunks as these limits allow, and some chunks are padded.
 
     Raises:
@@ -155,7 +155,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Return the matrix in chunks of the amounts' greatest common divisor, or larger chunks if these are too many."""
+    """Divide the matrix into chunks of the amounts' greatest common divisor, or larger chunks if these are too many."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))

@@ -1,9 +1,9 @@
 """Recommends where to place experts: which experts to replicate or swap, and how much time this saves.
 
 Each step is the best of a few options: an expert with many tokens on the busiest ranks gets a replica on a less busy
-rank, or is swapped with an expert there. Steps are compared by the cut bound, then by the imbalance of the cuts' times.
-The baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in
-descending order of tokens, each on the rank with the fewest tokens so far.
+rank, or is swapped with an expert there. Options are compared by the cut bound, then by how unequal the cuts' times
+are. The baseline is the greedy rule of EPLB (DeepSeek, 2025): it adds replicas of the experts with the most tokens,
+then places experts in descending order of tokens, each on the rank with the fewest tokens so far.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _EXPERTS, _RANKS = 4, 3
 class PlacementStep:
     """A change: `expert` on rank `source` is copied to rank `target`, or swapped with the expert `other` on `target`.
 
-    time_lower: lower bound on the tokens' time after this step, in data / bandwidth
+    time_lower: lower bound on the time to send the tokens after this step, in data / bandwidth
     placement:  the placement of all experts after this step, as in `TokenBatch`
     """
 
@@ -37,9 +37,9 @@ class PlacementStep:
 
 
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
-    """Return up to `most` steps, each of which lowers the bound on the tokens' time or balances the ranks better.
+    """Return up to `most` steps. Each lowers the bound on the time to send the tokens, or balances the ranks better.
 
-    Deterministic. Steps are chosen for a sample of at most 4,096 tokens; `time_lower` is for all tokens. O(most *
+    Deterministic. Steps are chosen with a sample of at most 4,096 tokens, but `time_lower` is for all tokens. O(most *
     tokens * ranks).
     """
     every = -(-len(batch.experts) // _SAMPLE)
@@ -80,7 +80,7 @@ def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
 def _options(
     batch: TokenBatch, placement: Numbers, cuts: list[Cut], ranks: int
 ) -> Iterator[tuple[int, int, int, int | None, Numbers]]:
-    """Yield possible steps as (expert, source, target, expert with which it is swapped or None, new placement)."""
+    """Yield possible steps as (expert, source, target, expert to swap it with or None, new placement)."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(placement))
     share = tokens / np.maximum((placement >= 0).sum(axis=1), 1)
     into = [cut for cut in cuts if not cut.is_out]
@@ -109,7 +109,7 @@ def _options(
 
 
 def eplb(batch: TokenBatch, ranks: int, replicas: int) -> Numbers:
-    """Return the placement (see `TokenBatch`) that EPLB's greedy rule makes with `replicas` additional replicas."""
+    """Return EPLB's greedy placement (see `TokenBatch`) with `replicas` additional replicas."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(batch.placement)).astype(float)
     count = np.ones(len(tokens), dtype=np.int64)
     for _ in range(replicas):

@@ -28,9 +28,9 @@ class PriceBound(NamedTuple):
 
 
 def proven_time(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
-    """Return the lower bound on the time that `prices` prove, possibly 0. O(sources * links * log links).
+    """Return the lower bound on the time that `prices` prove, which may be 0. O(sources * links * log links).
 
-    prices: one for each link of `problem`, which has all ranks as sources
+    prices: one price for each link of `problem`, in which all ranks are sources
     """
     distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # whole numbers below 2^53
     paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
@@ -43,12 +43,12 @@ def proven_time(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction
 class TrafficPlan(ABC):
     """A plan to send the traffic `matrix` through `topology`. Times are in units of data / bandwidth.
 
-    chunks: number of chunks between each pair
+    chunks: number of chunks between each pair of ranks
     time:   time that the busiest link needs
-    fluid:  best known time of flows that may split chunks; at most `time`
+    fluid:  best known time if flows may split chunks; at most `time`
     bound:  lower bound on the time of any plan
-    method: how the plan was found: "lp", "prices", "moves" (from the usual paths), "warm" (from an earlier plan) or
-            "two level"; or "direct", "sender rail" or "receiver rail" if this baseline is no slower
+    method: how the plan was found: "lp", "prices", "moves" (starts from the usual paths), "warm" (starts from an
+            earlier plan) or "two level"; "direct", "sender rail" or "receiver rail" if the plan is this baseline
     """
 
     topology: Topology
@@ -66,14 +66,14 @@ class TrafficPlan(ABC):
 
     @abstractmethod
     def paths(self) -> FlowPaths:
-        """Return all chunks' paths over the topology's links."""
+        """Return the paths of all chunks over the topology's links."""
 
 
 def traffic_schedule(plan: TrafficPlan) -> Schedule:
     """Return the unverified alltoallv that follows `plan`: shard source * N + target has the chunks of that pair.
 
-    Ranks on a path receive and send the data, so that programs use the planned paths; `steps` is the largest number of
-    consecutive sends on a path. The certificate contains the prices that prove the bound on the time;
+    Ranks on a path receive the data and send them again, so that programs use the planned paths; `steps` is the largest
+    number of consecutive sends on a path. The certificate contains the prices that prove the bound on the time;
     `chorale.synth.methods.traffic.certificate` checks it. O(rows * longest path). Raises InvalidInput if the plan sends
     nothing.
     """

@@ -1,13 +1,14 @@
 """Plans routes for given traffic, in whole chunks and with a proven bound, and plans again when the traffic changes.
 
-The first plan solves the linear program. On larger networks, data on shortest paths move from busy links to cheaper
-paths; if the resulting time is not close enough to the bound, the linear program or a price descent is used. A later
-plan sends the new traffic along the earlier flows, in the same proportions, and moves parts of it from busy links.
-Prices prove bounds: each unit from s to t costs at least the price of the cheapest path (the distance), and in time T,
-the data on a link cost at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for
+The first plan comes from a linear program. On larger networks, data first use shortest paths and move from busy links
+to cheaper paths; if the resulting time is not close enough to the bound, the linear program or a price descent is used.
+A later plan sends the new traffic along the earlier flows, in the same proportions, and moves parts of it from busy
+links.
+Prices prove bounds: each unit from s to t costs at least the price of the cheapest path (the distance). In time T, the
+data on a link cost at most T * price * bandwidth. So T >= (sum of amount * distance) / (sum of price * bandwidth) for
 any prices. Equal prices on the links into a set of nodes give the bound of that cut.
 
-Also computes the time without a plan, if traffic is sent as libraries send it.
+This module also computes the time without a plan, if traffic is sent as libraries send it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,9 +49,9 @@ _LIMITS, _MOVES, _BELOW = 4, 60, Fraction(1, 50)
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
 _FEW_CELLS = 2**12
-"""Up to this number of ranks * links, the linear program is fast, so its exact plans are used."""
+"""Maximum of ranks * links for which the linear program is fast, so that its exact plans are used."""
 _MOST_CELLS = 2**17
-"""Above this number of ranks * links, planning flows takes minutes; a plan in closed form is used if there is one."""
+"""If ranks * links is larger, planning flows takes minutes, so a plan in closed form is used if there is one."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
 BASELINES: Mapping[str, str] = {
     "direct": "every pair over one shortest path, all at the same time",
@@ -58,7 +59,7 @@ BASELINES: Mapping[str, str] = {
     "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
     "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
 }
-"""How libraries send traffic; a plan is compared with the fastest. In a single box, rails are the same as `direct`."""
+"""How libraries send traffic. A plan is compared with the fastest of these. In a single box, rails equal `direct`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +67,7 @@ class FlowPlan(TrafficPlan):
     """A plan that consists of a flow from each source.
 
     problem: all sources and links, and the demand in chunks
-    flows:   int64[ranks, links of the problem], the chunks from each source to all of its targets
+    flows: int64[ranks, links of the problem], number of chunks from each source on each link
     """
 
     problem: Commodities
@@ -87,18 +88,18 @@ def plan_traffic(
 ) -> TrafficPlan:
     """Return a plan that sends `matrix` over any routes in parallel, with a certified bound on its time.
 
-    Boxes with rails have a closed form. If it is not within `gap`, and on other networks, flows are planned.
+    Boxes with rails have a closed form. On other networks, or if the result is not within `gap`, flows are planned.
 
     Args:
         topology: the network.
-        matrix: amount that each rank sends to each other rank.
-        chunks: number of chunks for the largest amount (`chunk_counts`).
+        matrix: amounts that ranks send to each other.
+        chunks: number of chunks for the largest amount (see `chunk_counts`).
         gap: accepted time above the bound, relative to the bound, before flows are rounded to whole chunks.
-        method: how flows are planned; if given, the closed form is not used.
-        report: called with the bounds of a price descent as they improve.
+        method: method for planning flows; if given, the closed form is not used.
+        report: function that is called with the bounds of a price descent as they improve.
 
     Raises:
-        InvalidInput: if the network is too large for flows, the matrix is for another number of ranks, or `gap` < 0.
+        InvalidInput: if the network is too large for flows, the matrix has another number of ranks, or `gap` < 0.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
     require_traffic(matrix)
@@ -155,7 +156,7 @@ def _plan_flows(
     starts = [SharedFlows(reduction, shortened(reduction, solution)), start] if chosen == "lp" else [start]
     rate = counts.chunk / bound.time
     chosen_flows = best_of(starts, 1, rate)[1]
-    # Units are small enough that rounding loses little, and large enough that loads fit into 64 bits.
+    # Units are so small that rounding loses little, but so large that loads fit into 64 bits.
     units = max(1, min(_FINE_UNITS, _LARGEST_LOAD // (int(problem.demand.sum()) * problem.node_count)))
     finest, fine_flows = balanced(start, units, rate)
     shares, fine_shares = (np.concatenate([part for _, part in each.blocks()]) for each in (chosen_flows, fine_flows))
@@ -164,9 +165,9 @@ def _plan_flows(
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
-    """Return a plan for `matrix` along the flows in `plan`, or a new plan if these flows are not within `gap`.
+    """Return a plan for `matrix` along the flows of `plan`. If it is not within `gap`, also make a new plan.
 
-    New flows are found as for a first plan. Boxes with rails are planned in closed form again.
+    The new plan is made like a first plan, and the faster one is returned. Boxes with rails use a closed form again.
 
     Raises:
         InvalidInput: if the matrix is for another number of ranks.
@@ -190,7 +191,8 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
 def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
     """Move parts of busy paths to cheaper paths until `plan` is within `gap` of its bound or no move helps.
 
-    Also improves the bound: links whose load stays above a limit just below the time get prices, which prove a bound.
+    Also improves the bound: links that are busy for longer than a limit just below the plan's time get prices, which
+    prove a bound.
     """
     problem = plan.problem
     width = problem.class_capacity[problem.link_class] / problem.scale
@@ -242,9 +244,9 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in chunks of one matrix unit, in closed form, on boxes with rails; otherwise `plan_traffic`.
+    """Return a plan in closed form, with chunks of one matrix unit, on boxes with rails; otherwise use `plan_traffic`.
 
-    A plan for no traffic takes no time and has no schedule.
+    If there is no traffic, the plan takes no time and cannot be turned into a schedule.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
     fabric, counts = rail_fabric(topology), ChunkCounts(matrix.amounts, Fraction(1))
@@ -259,7 +261,7 @@ def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def in_chunks(plan: TrafficPlan) -> TrafficPlan:
-    """Return `plan`, or a plan in larger chunks if a pair has too many chunks for a schedule."""
+    """Return `plan`, or a plan with larger chunks if any pair has too many chunks for a schedule."""
     if isinstance(plan, RailPlan) and int(plan.chunks.counts.max()) > MAX_CHUNKS:
         return plan_rails(plan.fabric, plan.matrix, exact_counts(plan.matrix))
     return plan
@@ -276,7 +278,7 @@ def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return `plan`, or a plan that sends data as libraries do if rounding to whole chunks made `plan` slower."""
+    """Return `plan`, or a plan that sends data as libraries do if rounding to chunks made `plan` slower than that."""
     problem, ranks = plan.problem, len(plan.problem.demand)
     paths = ShortestPaths(problem)
     usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}
@@ -302,7 +304,7 @@ def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
 
 
 def _in_finer_chunks(plan: FlowPlan, shares: Flows, gap: Fraction) -> FlowPlan:
-    """Return `plan` if it reaches `gap`, otherwise the best plan found for flows like `shares` in smaller chunks."""
+    """Return `plan` if it is within `gap`, otherwise the best plan found for the flows `shares` in smaller chunks."""
     best, floor = plan, replace(plan, time=plan.fluid)
     for parts in _PARTS:
         if best.gap <= max(gap, floor.gap):
@@ -346,7 +348,7 @@ def _demand(topology: Topology, counts: ChunkCounts) -> NDArray[np.int64]:
 
 
 def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, candidates: Sequence[Prices]) -> PriceBound:
-    """Return the best bound from cuts, from equal prices and from `candidates` (prices of the links of `problem`)."""
+    """Return the best bound from cuts, from equal prices, and from `candidates` (prices for the links of `problem`)."""
     sent, links = matrix.sent, topology.links
     cut = max(cuts_of_amounts(topology, sent), key=lambda each: each.time)
     inside = cut.inside
@@ -370,7 +372,7 @@ def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64])
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
     """Return the times of all `BASELINES` for the chunks of `plan`, in units of data / bandwidth.
 
-    Times are exact. They consider only bandwidth: latencies are ignored, and the busiest link is assumed to be never
+    Times are exact, but consider only bandwidth: latencies are ignored, and the busiest link is assumed to be never
     idle, so real times are not shorter.
     """
     topology, problem = plan.topology, _problem_of(plan.topology, plan.chunks)

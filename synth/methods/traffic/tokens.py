@@ -18,7 +18,7 @@ MAX_TOKENS = 2**20
 class TokenRouting:
     """Shards of tokens: `amount[i]` goes from rank `source[i]` to each of `targets[offsets[i]:offsets[i + 1]]`.
 
-    source, targets: int64, ranks. A source may be one of its targets; that copy stays on the rank and uses no link.
+    source, targets: int64, ranks. If a source is one of its targets, that copy stays on the rank and uses no link.
     amount:          int64, in bytes or any other unit
     """
 
@@ -40,7 +40,7 @@ class TokenRouting:
         return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
 
     def without_copies(self) -> TrafficMatrix:
-        """Return the data between all pairs if sources send each target a separate copy, as in an all-to-all."""
+        """Return the amounts between all ranks if sources send each target a separate copy, as in an all-to-all."""
         amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
         np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
         return traffic_matrix(self.name, amounts)
@@ -49,10 +49,11 @@ class TokenRouting:
 class TokenBatch(NamedTuple):
     """Tokens of a mixture-of-experts layer, and the placement of their experts.
 
-    experts:   int[tokens, k], each token's experts; -1 for none
-    sources:   int[tokens], the rank that has each token
-    placement: int[experts, replicas], each expert's ranks, -1 for none. A token goes to the replica on its own rank,
-               otherwise to a replica on a rank that it visits for another expert, otherwise to each replica in turn.
+    experts:   int[tokens, k], the experts of each token; -1 for none
+    sources:   int[tokens], the rank on which each token starts
+    placement: int[experts, replicas], the ranks of each expert; -1 for none. A token goes to the replica on its own
+               rank. If there is none, it goes to a replica on a rank that it visits for another expert. Otherwise,
+               tokens are assigned to all replicas in turn.
     """
 
     name: str
@@ -63,7 +64,7 @@ class TokenBatch(NamedTuple):
 
 
 def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
-    """Return the routing of tokens. Tokens with the same source and targets form one shard. O(tokens * ranks / 64).
+    """Return the routing of all tokens. Tokens with the same source and targets form one shard. O(tokens * ranks / 64).
 
     Raises:
         InvalidInput: if a rank or an expert does not exist.
@@ -99,7 +100,7 @@ def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: 
 
 
 def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Choose one of `hosts` per row: the source if possible, else a rank marked in `goes`, else each host in turn."""
+    """Choose one of `hosts` for each row: the source if possible, else a rank marked in `goes`, else hosts in turn."""
     row = np.arange(len(hosts))
     some = (hosts >= 0).sum(axis=1)
     score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))

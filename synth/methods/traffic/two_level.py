@@ -1,9 +1,9 @@
-"""Plans traffic over boxes with rails in closed form: NICs are balanced between any two boxes, then lanes inside them.
+"""Plans traffic over boxes with rails in closed form: balances NICs for each pair of boxes, then lanes inside boxes.
 
-If NICs are the bottleneck, giving all NICs of a box the same load reaches the bound of the cut around the box. Ranks
-send as much as they can over their own NICs, so that little data crosses the box twice. If a rank's lane is the
+If NICs are the bottleneck, the bound of the cut around a box is reached if all NICs of the box have the same load.
+Ranks send as much as they can over their own NICs, so that little data uses lanes as well. If a rank's lane is the
 bottleneck, a larger part of its data uses its own NIC, up to the amount that the bound allows. If the result is not
-close to the bound, parts of busy pieces move to other paths, also over other ranks or other boxes, one after another.
+close to the bound, parts of busy pieces move one by one to other paths, which may lead over other ranks or other boxes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from chorale.synth.methods.traffic.plan import PriceBound, TrafficPlan, proven_t
 
 _ROUNDS = 8
 _LIMITS, _MOVES = 4, 30
-"""Number of time limits that are tried, and number of rounds in which data move to other paths for each limit."""
+"""Number of time limits that are tried, and number of rounds for each limit in which data move to other paths."""
 _CLOSE = Fraction(1, 500)
 _WEAK = Fraction(1, 100)
 _MOST_CELLS = 2**17
-"""Up to this number of ranks * links, a bound from prices is computed if the gap is above `_WEAK`."""
+"""Maximum of ranks * links for which a bound from prices is computed if the gap is above `_WEAK`."""
 
 
 class Pieces(NamedTuple):
     """Pieces of traffic: piece i sends `amount[i]` from source to target over the sender's and the receiver's NIC.
 
-    sender, receiver: within a box, both -1 (no NIC); or both the rank that relays; or source and target, whose NICs
-                      share a switch; or the ranks with the same indices in another box, which relay over all four NICs
+    sender, receiver: within a box: both -1 (no NIC); or both the rank that relays; or source and target, if their NICs
+                      share a switch; or two relays in another box at the same places, so that four NICs are used
     """
 
     source: Ranks
@@ -50,7 +50,7 @@ class Pieces(NamedTuple):
 class RailPlan(TrafficPlan):
     """A plan over boxes with rails.
 
-    pieces: chunks and the NICs that they use, in any order
+    pieces: numbers of chunks and the NICs that they use, in any order
     """
 
     fabric: RailFabric
@@ -61,7 +61,7 @@ class RailPlan(TrafficPlan):
 
 
 def _ordered(fabric: RailFabric, pieces: Pieces) -> tuple[Pieces, Amounts]:
-    """Return the pieces sorted by pair, and the index of each piece's first chunk among the chunks of its pair."""
+    """Return (pieces sorted by pair of ranks, index of each piece's first chunk among the chunks of its pair)."""
     order = np.lexsort((pieces.target, pieces.source))
     columns: list[Any] = [column[order] for column in pieces]
     pieces = Pieces(*columns)
@@ -83,7 +83,7 @@ def paths_of(fabric: RailFabric, pieces: Pieces) -> FlowPaths:
 
 
 def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
-    """Return a plan that splits `matrix` in the same ratios as `plan`; new pairs take the direct path. O(ranks^2)."""
+    """Return a plan that splits `matrix` in the same ratios as `plan`. New pairs take the direct path. O(ranks^2)."""
     fabric, counts = plan.fabric, ChunkCounts(matrix.amounts, Fraction(1))
     pieces, lo = _ordered(fabric, plan.pieces)
     before, now = (amounts[pieces.source, pieces.target] for amounts in (plan.chunks.counts, matrix.amounts))
@@ -108,7 +108,8 @@ def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
 def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -> RailPlan:
     """Return a plan that is at least as fast as libraries, with the bound from cuts around ranks and boxes.
 
-    Deterministic. A few rounds of O(ranks^2). If the plan is more than 1 % above the bound, link prices may prove more.
+    Deterministic. A few rounds of O(ranks^2). If the plan is more than 1 % above the bound, tries to prove a better
+    bound with link prices.
     """
     bound, sent = cut_bound(fabric, matrix), counts.counts
     best, method = None, ""
@@ -126,7 +127,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
         pieces = pieces_over(sent, *fabric.usual[method])
     took = best * counts.chunk
     if took > bound.time * (1 + _WEAK) and len(sent) * len(fabric.topology.links) <= _MOST_CELLS:
-        # Price the lanes and NICs that stay busy for longer than a limit just below the time that is reached.
+        # Give prices to lanes and NICs that stay busy for longer than a limit just below the reached time.
         topology, limit = fabric.topology, best * (1 - 2 * _WEAK)
         loads = fabric.tables(fabric.loads_of(*_relieved(fabric, pieces, limit)))
         prices = np.zeros(len(topology.links))
@@ -145,7 +146,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
 
 
 def pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
-    """Return `sent` in one piece per pair of ranks, which uses the NICs of `sender` and `receiver` (see `Relays`)."""
+    """Return `sent` as one piece per pair of ranks, which uses the NICs of `sender` and `receiver` (see `Relays`)."""
     away = sent > 0
     np.fill_diagonal(away, False)
     source, target = np.nonzero(away)
@@ -153,7 +154,7 @@ def pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
 
 
 def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fraction, Pieces]:
-    """Move parts of busy pieces to other paths unless the time is close to `least`; return (time, pieces)."""
+    """Move parts of busy pieces to other paths until the time is close to `least`; return (time, pieces)."""
     reached, limit = fabric.time(fabric.loads_of(*pieces)), least
     for _ in range(_LIMITS):
         if reached <= least * (1 + _CLOSE):
@@ -167,7 +168,7 @@ def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fract
 
 
 def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
-    """Move parts of `pieces` to other paths, so that lanes and NICs finish within `limit` if possible; return all."""
+    """Return `pieces` after moving parts to other paths, so that lanes and NICs finish within `limit` if possible."""
     fields = fabric.members, fabric.place, fabric.rails, fabric.lanes, fabric.nics
     return Pieces(*native.relieved(*pieces, *fields, fabric.has_switch, float(limit / fabric.scale), _MOVES))
 
@@ -177,15 +178,15 @@ def balanced(
 ) -> tuple[Fraction, Pieces]:
     """Try a few splits of `sent` over NICs, each with less data on busy lanes; return the best (time, pieces).
 
-    A rank with a busy lane sends more over its own NIC if that is not busy. Otherwise, it relays less data for others.
+    A rank with a busy lane sends more data over its own NIC. If the NIC is busy too, it relays less data for others.
 
-    least:  the time at which the search stops
-    inside: int64[ranks, places], other loads on the lanes
+    least:  time at which the search stops
+    inside: int64[ranks, places], loads that the lanes already have
     """
     limit = float(least / fabric.scale)
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)
     ends = np.stack([far.sum(axis=1), far.sum(axis=0)])  # amounts that ranks send to and receive from other boxes
-    widths = fabric.nics.astype(np.float64)  # NIC bandwidths for splitting, reduced for ranks that should relay less
+    widths = fabric.nics.astype(np.float64)  # bandwidths for the split, reduced for ranks that should relay less
     own = np.zeros_like(widths)  # fraction of `ends` that must use the rank's own NIC
     best: tuple[Fraction, Pieces] | None = None
     for _ in range(rounds):
@@ -207,7 +208,7 @@ def balanced(
 
 
 def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
-    """Return float64[2, ranks]: data that the lanes out of (into) each rank cannot carry in the time `limit`."""
+    """Return float64[2, ranks]: data that the lanes out of and into each rank cannot carry in the time `limit`."""
     if fabric.has_switch:
         tables = fabric.tables(loads)
         return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])
