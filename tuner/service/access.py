@@ -180,7 +180,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return a token's SHA-256, which is stored instead of it. Random 256-bit tokens need no salt or slow hash."""
+    """Return a token's SHA-256; the token itself is not stored. Random 256-bit tokens need no salt or slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -236,7 +236,7 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Return a YAML file that grants permissions as a `model`. Raises InvalidInput if other users can write to it."""
+    """Read a YAML file that grants permissions into a `model`. Raises InvalidInput if other users can write to it."""
     try:
         reason = why_foreign(path)
     except OSError as error:
@@ -296,7 +296,7 @@ def local_token(home: Home) -> str:
 
 
 class TokenCallers:
-    """Returns the callers in a token file, which is read again when it changes, and the owner of the local token.
+    """A function that returns the callers in a token file (read again when it changes) and the local token's owner.
 
     While the file is invalid, each call raises Unavailable, so that nobody listed in it has access.
     """

@@ -129,7 +129,7 @@ def open_runners() -> list[str]:
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign for callers. Values set by the server are hidden, and a profile replaces the runner."""
+    """Return a stored campaign for callers. Values set by the server are hidden, and only a profile's name is shown."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:

@@ -73,7 +73,7 @@ class EventStreams:
         self._clock = clock
 
     def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
-        """Return a response that streams `events`. Raises TooManyRequests if `owner` already has `MAX_STREAMS`."""
+        """Return a response that streams `events`. Raises TooManyRequests if `owner` has `MAX_STREAMS` open."""
         if self._open[owner] >= MAX_STREAMS:
             rule = f"a token may have at most {MAX_STREAMS} streams of events open"
             raise TooManyRequests(rule, "more", "close some pages")
@@ -134,7 +134,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function whose first call returns all trials, later calls new ones. `known`: number of earlier ones."""
+    """Return a function that returns all trials at first, then only new ones. `known`: number of earlier trials."""
     launch: int | None = None
     known = 0
 

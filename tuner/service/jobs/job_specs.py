@@ -28,7 +28,8 @@ replay. Measured: 33 for hypercube:12 with bfb, 52 for a switched fabric of 4,09
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Limits for one job, request or campaign. A job's process may use its memory at start plus twice the estimate.
+    """Limits for one job, request or campaign. A job may use twice its estimated memory, plus what its process uses
+    at the start.
 
     Args:
         max_nodes: Maximum number of nodes of a network.
@@ -71,7 +72,7 @@ CACHED_LINKS = 2**22
 """Maximum total number of links of all cached networks. This many links take about 50 MB."""
 
 NetworkSource: TypeAlias = str | dict[str, Any]
-"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with the output of a tool or a dump."""
+"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with a dump or the output of a tool."""
 
 
 class NetworkPlanner:

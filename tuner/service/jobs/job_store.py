@@ -162,7 +162,7 @@ class JobStore:
     def job_texts(
         self, owner: str | None, states: Sequence[JobState], limit: int | None
     ) -> Sequence[tuple[JobState, str]]:
-        """Return the states of jobs and the JSON documents that are stored, as `jobs` does but without parsing them."""
+        """Return state and stored JSON document of each job that `jobs` returns, without parsing the documents."""
         query = sql.select(_jobs.c.state, _jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
             query = query.where(_jobs.c.owner == owner)

@@ -119,7 +119,7 @@ class JobScheduler:
         return self._now(job)
 
     def job_texts(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[str]:
-        """Return jobs as JSON texts, newest first. Those that have ended are returned as they are stored."""
+        """Return jobs as JSON texts, newest first. For jobs that have ended, these are the stored texts."""
         return [
             text if state.is_final else self._now(Job.model_validate_json(text)).model_dump_json()
             for state, text in self.store.job_texts(owner, states, limit)

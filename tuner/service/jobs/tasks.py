@@ -31,7 +31,7 @@ that stored results are no longer used.
 """
 
 _MOST_NODES = {"find": 4096, "bound": 1024, "judge": 1024}
-"""Kind of job -> largest network, in nodes, that counts in memory estimates: a search verifies no larger schedules."""
+"""Kind of job -> maximum number of nodes in memory estimates. For example, a search verifies no larger schedules."""
 
 
 class JobPlanner:
