@@ -253,7 +253,7 @@ _MOST_PASSING = 32
 _SMALL = 200
 """On networks with at most this number of nodes, switches that are not direct neighbours of a group are also tried."""
 FEW_ACTORS = 14
-"""If ranks and switches that add or multicast are at most this many, single nodes are moved to improve partitions."""
+"""Maximum number of ranks and adding or multicasting switches for improving partitions by moving single nodes."""
 
 Label = list[int]
 """Group number of each node, or -1 if the node belongs to no group."""

@@ -33,7 +33,7 @@ from chorale.synth.kernels import native
 from chorale.synth.topology.topology import Topology, checked_orbits, transpose
 
 _MANY_RANKS = 512
-"""Minimum number of ranks for using symmetries, with which only cuts around one rank per orbit are tested."""
+"""From this number of ranks on, symmetries are used, and only cuts around one rank per orbit are tested."""
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
@@ -57,7 +57,7 @@ class CutSearch:
         weights: int64 per node, number of shards that start there (0 for switches).
         units: int64 per link, its bandwidth in units of 1 / `scale`.
         ingress: int64 per node, total bandwidth of its incoming links, except self-loops, in units.
-        settled: bool per node; True for ranks if all cuts that contain the rank are known to have enough bandwidth.
+        settled: bool per node; True for a rank if all cuts that contain it are known to have enough bandwidth.
         typical: bool per rank; True for one rank of each orbit (the ranks that known symmetries map to one another).
     """
 
@@ -234,7 +234,7 @@ class Bound:
         kind: how the bound is proved.
             "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth into (out of) `nodes`.
             "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
-            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and each other rank.
+            bandwidths into (out of) them. The groups are `parts`, which may contain switches; each other rank is one.
             "alltoall-prices": data from s to t pay at least the price of the cheapest path from s to t, and a link
             earns at most its price times its bandwidth. `prices` has one price per link.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of
@@ -316,7 +316,7 @@ class Optimum:
         is_k_fixed: whether the user requested k. If so, the bound only holds for schedules with k trees per shard.
         is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
             for a smaller k gave up, or if k was requested.
-        least_time: time per shard that the cut proves if this is less than k trees per shard take (see `optima`).
+        least_time: time per shard that the cut proves; only set if k trees per shard take longer (see `optima`).
     """
 
     shards: int

@@ -34,7 +34,7 @@ class ResidualGraph(NamedTuple):
 
 
 def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[ResidualGraph, Integers]:
-    """Return (graph, index of each arc's half-arc) for the arcs from `src[i]` to `dst[i]`. Parallel arcs share one.
+    """Return (graph, each arc's half-arc index) for arcs from `src[i]` to `dst[i]`. Parallel arcs share a half-arc.
 
     Self-loops are not allowed. O(arcs * log(arcs)).
     """

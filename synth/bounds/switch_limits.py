@@ -33,7 +33,7 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """Bandwidth of each link that the fastest trees use if switches cannot copy, and dual values that prove their rate.
+    """Part of each link's bandwidth that the fastest trees use if switches cannot copy, and dual values as a proof.
 
     network: the topology with each link's bandwidth reduced to the part that is used
     kept:    topology ids of the links in `network`; unused links are left out
@@ -50,7 +50,7 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return the bandwidth of each link that the fastest trees use if only switches in `copying` can copy data.
+    """Return the part of each link's bandwidth that the fastest trees use if only switches in `copying` can copy.
 
     The result is slower than the optimum by at most one millionth.
 

@@ -31,7 +31,7 @@ from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, o
 from chorale.synth.topology.topology import Link, Links, Topology
 
 MAX_VARIABLES = 160
-"""Maximum number of variables for Gaussian elimination in rationals, which takes too long for more."""
+"""Maximum number of variables for Gaussian elimination in rationals, which would take too long with more."""
 _ZERO = 1e-13
 _TIGHT = 1e-10
 _FREE_DENOMINATOR = 10**6

@@ -84,7 +84,7 @@ def place_nodes(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable
 
 
 def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return each node's host in the best assignment found. Several starting points are tried."""
+    """Try several starting points; return each node's host in the best assignment found."""
     rng = np.random.default_rng(0)
     best, most = np.arange(len(wanted)), -1.0
     for start in range(_STARTS_OF_SMALL if len(wanted) <= _MAX_SWAPPED else _STARTS):

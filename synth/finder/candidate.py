@@ -27,7 +27,7 @@ MAX_DEGREE = 8
 """Maximum degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""If one node per orbit and its neighbours make up at most 1 / `_FEW` of all nodes, the others are not solved."""
+"""Only one node per orbit is solved if these nodes and their neighbours make up at most 1 / `_FEW` of all nodes."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Maximum size of networks without symmetries, which take quadratic time because every node is solved."""
 
@@ -242,7 +242,7 @@ def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.i
 
 
 class ScoreCache(dict[str, AllgatherCost]):
-    """Maps topology specs to exact BFB costs that have been computed."""
+    """Cache of exact BFB costs, indexed by topology spec."""
 
     def of(self, spec: str) -> AllgatherCost:
         """Return the BFB cost of the topology `spec`, computed in this process if it is not cached."""

@@ -47,7 +47,7 @@ Stage = Callable[[str], Progress | None]
 """Called with a stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
 Frontier = tuple[TopologyCandidate, ...]
 _FIXED_COST = 500
-"""Number of nodes in a network that takes as long to score as it takes to find the constructions for one size."""
+"""Cost of finding the constructions for one size, as the node count of a network that is equally costly to score."""
 Goal = Literal["allreduce", "alltoall", "both"]
 MAX_NODES_BY_RATE = 1024
 """Maximum number of nodes for ranking by all-to-all rate; each larger network would take minutes."""

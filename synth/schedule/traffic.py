@@ -84,7 +84,7 @@ class Traffic:
 
 
 def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> TrafficStep:
-    """Return a step in which all messages over the same route are added up to one. O(messages log messages)."""
+    """Return a step in which all messages over the same route are combined into one. O(messages log messages)."""
     order = np.argsort(route, kind="stable")
     ordered = np.asarray(route)[order].astype(np.int32)
     first = np.flatnonzero(np.diff(ordered, prepend=-1))

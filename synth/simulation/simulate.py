@@ -190,7 +190,7 @@ class _Messages(NamedTuple):
 
     @staticmethod
     def of(traffic: Traffic, chunks: int) -> _Messages:
-        """Return the messages in `traffic`. Raises InvalidInput if cutting each into `chunks` exceeds `MAX_EVENTS`."""
+        """Return the messages in `traffic`. Raises InvalidInput if `chunks` copies of each exceed `MAX_EVENTS`."""
         actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
         count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
         events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))

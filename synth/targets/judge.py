@@ -78,7 +78,7 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
     """Return every rule that `program` breaks. If the list is empty, the program executes its collective correctly.
 
-    It may only be correct up to a vector size, which `judge_program` reports. `connected`: as in `judge_program`.
+    This may hold only up to a maximum vector size, which `judge_program` reports. `connected`: as in `judge_program`.
     """
     return list(judge_program(program, connected).violations)
 

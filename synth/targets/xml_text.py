@@ -471,7 +471,7 @@ def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[program.Pr
     published. If no such step exists, the waiting block hangs, which is reported as a finding.
     """
     index_of = {block.id: index for index, block in enumerate(blocks)}
-    targets: list[list[int | None]] = []  # per step: the instruction whose end also ends waits for the step
+    targets: list[list[int | None]] = []  # per step: when this instruction ends, waits for the step end
     for block in blocks:
         found: list[int | None] = []
         number, publishing = sum(step.op != _NOP for step in block.steps), None

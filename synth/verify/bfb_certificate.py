@@ -1,4 +1,4 @@
-"""Checks the claim of a BFB schedule that no schedule along shortest paths can have a shorter step.
+"""Checks the claim of a BFB schedule that its steps are the shortest possible for schedules along shortest paths.
 
 The check shares no code with the synthesizer: SciPy computes hop counts, and link capacities are added up again.
 """
