@@ -76,7 +76,7 @@ class Traffic:
         return self.routes.destinations(self.topology.links)[step.route]
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:
-        """Return int64[links]: amount of data on each link in `step`, in vectors / `denominator`. O(links + hops)."""
+        """Return int64[links]: data on each link in `step`; the unit is vector / `denominator`. O(links + hops)."""
         hops, link_ids = self.routes.hops_of(step.route)
         amounts = np.zeros(len(self.topology.links), dtype=np.int64)
         np.add.at(amounts, link_ids, np.repeat(step.amount, hops))
