@@ -246,7 +246,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the URLs of the MLflow, Ray and Optuna pages in the settings. MLflow's default: its server."""
+        """Return the URLs of the MLflow, Ray and Optuna pages in the settings (default for MLflow: its server)."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:

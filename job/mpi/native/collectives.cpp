@@ -1,5 +1,5 @@
 // The MPI functions that intercept a program's calls. Decisions depend only on arguments that MPI requires to be the
-// same on all ranks, so that all ranks decide alike.
+// same on all ranks, so that all ranks make the same decisions.
 #include <mpi.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ char* after(void* at, MPI_Aint count, MPI_Datatype type) {
     return static_cast<char*>(at) + count * extent;
 }
 
-// Serves a call by a program, using `run`, or else by `library`, which calls MPI's own function.
+// Serves a call with a program, by calling `run`, or else by calling `library`, which calls MPI's own function.
 template <typename Run, typename Library>
 int serve_by(Group& group, const Call& call, Run run, Library library) {
     if (call.size_bytes == 0) return library();
@@ -108,7 +108,7 @@ size_t bytes_of(const Count* counts, const MPI_Datatype* types, MPI_Comm comm) {
     return sum;
 }
 
-// Sizes in bytes of the shards of a call: of the largest one, and of all together.
+// The shards of a call: size of the largest shard and total size, in bytes, and number of shards.
 struct Sizes {
     size_t largest = 0, total = 0, shards = 0;
 

@@ -141,8 +141,8 @@ std::string checked_table(const std::string& path, const std::string& digest) {
                              (refused ? std::strerror(refused) : "it ended with status " + std::to_string(status)));
 }
 
-// Rank 0 lets Python check the signature, the digest and the programs of the table, which is the same on all ranks, and
-// all ranks read what Python has found right.
+// Rank 0 lets Python check the signature, the digest and the programs of the table, which is the same on all ranks.
+// Then all ranks parse the content that Python has checked.
 Table read_table(const Job& job) {
     std::string content, problem;
     try {
@@ -229,10 +229,10 @@ void end() {
 void require_own_mpi() {
     std::vector<std::string> paths;  // MPI libraries that this process has loaded
     dl_iterate_phdr(add_mpi_library, &paths);
-    if (paths.size() < 2) return;  // one of them is always there: this library is linked with it
+    if (paths.size() < 2) return;  // the program uses no other MPI: this library is linked with one of them
     std::string others;
     for (const auto& path : paths) {
-        std::error_code unreadable;  // libmpi.so.12 is next to libmpi.so, or a link names it
+        std::error_code unreadable;  // own if it is libmpi.so.12 next to libmpi.so, or the same file
         const bool is_own = begins(path, CHORALE_MPI) || std::filesystem::equivalent(path, CHORALE_MPI, unreadable);
         if (!is_own) others += (others.empty() ? "" : ", ") + path;
     }

@@ -63,7 +63,7 @@ class Nodes;
 class Group {
   public:
     explicit Group(MPI_Comm comm);
-    Group(MPI_Comm comm, std::vector<int> table_ranks);  // table_ranks: rank in the table by rank
+    Group(MPI_Comm comm, std::vector<int> table_ranks);  // table_ranks: for each rank, its rank in the table
     ~Group();
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
@@ -97,7 +97,7 @@ class Group {
     std::unique_ptr<Nodes> nodes_;  // if the table's ranks are nodes
     std::mutex lock_;
     chorale_engine* engine_ = nullptr;
-    std::vector<int64_t> numbers_;  // number in the engine by number in the table
+    std::vector<int64_t> numbers_;  // number of a program in the table -> number in the engine
     std::string broken_;            // reason why the engine can no longer be used
 };
 
@@ -113,7 +113,7 @@ struct Job {
     Table table;
     Counts counts;
     int rank = 0, ranks = 0;
-    std::vector<int> nodes;  // node by rank, if the table's number of ranks differs from the job's
+    std::vector<int> nodes;  // node of each rank; set if the table's number of ranks differs from the job's
     std::string other_ranks;  // why the table's ranks fit neither the job's ranks nor its nodes; else empty
 
     bool has_table() const { return !settings.table.empty(); }

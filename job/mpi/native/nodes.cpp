@@ -10,12 +10,12 @@ namespace chorale::job {
 
 namespace {
 
-constexpr int TRIES = 5;  // calls per way and power of two; the first, which connects, is not timed
+constexpr int TRIES = 5;  // calls per way and power of two; the first call connects and is not timed
 constexpr const char *WAY_NAMES[WAYS] = {"leaders", "slices"},
                      *UNEVEN = "nodes have different numbers of ranks", *LARGE = "more than 2 GiB on several ranks a node";
 
-// Cuts `total` items into `parts`, one for each of the first ranks. Returns counts (0 for other ranks) and starts by
-// rank.
+// Cuts `total` items into `parts`, one for each of the first ranks. Returns the count (0 for other ranks) and the start
+// of each rank's part.
 std::pair<std::vector<int>, std::vector<int>> cut(size_t total, int parts, int ranks) {
     std::vector<int> counts(ranks), starts(ranks);
     for (int i = 0; i < ranks; i++) {
@@ -48,7 +48,7 @@ std::vector<int> nodes_of_job(int ranks, double limit_s) {
 }
 
 Nodes::Nodes(MPI_Comm comm, const std::vector<int>& numbers) {
-    std::map<int, int> locals;  // ranks by number of the node
+    std::map<int, int> locals;  // number of a node -> its number of ranks
     for (const int number : numbers) local_of_.push_back(locals[number]++);
     std::vector<int> table_ranks;
     fewest_ = locals.begin()->second;

@@ -20,7 +20,7 @@ struct Entry {
 
 struct Program {
     std::string digest;
-    std::vector<std::string> packed;  // by rank
+    std::vector<std::string> packed;  // for each rank
 };
 
 struct Table {
