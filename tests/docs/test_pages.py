@@ -46,7 +46,7 @@ def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> 
             assert finished.code == 0, f"{page}: {command.text}\n{finished.stdout[-500:]}\n{finished.stderr[-2000:]}"
         else:
             assert finished.code in (1, 2, 3), f"{page}: {command.text}"
-            pattern = ".*".join(re.escape(part) for part in re.split(" ?…$", command.refusal))  # `…` stands for more
+            pattern = ".*".join(re.escape(part) for part in re.split(" ?…", command.refusal))  # `…` stands for more
             last = finished.stderr.strip().splitlines()[-1]
             assert re.fullmatch(pattern, last), f"{command.refusal}\n{finished.stderr}"
 

@@ -176,7 +176,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.verb == "cover":
         return cover(chosen.folder, chosen.pytest or ["-m", "not slow"])
-    run(chosen.folder, chosen.count, chosen.seed, chosen.jobs)
+    run(chosen.folder.resolve(), chosen.count, chosen.seed, chosen.jobs)
     return 0
 
 

@@ -21,6 +21,7 @@ _MEASURED = coverage.Coverage(
     source=os.environ["MUTATION_SOURCES"].split(os.pathsep),
     messages=False,
 )
+_MEASURED.set_option("run:disable_warnings", ["no-data-collected"])  # the process that only starts workers has none
 
 
 def pytest_configure() -> None:

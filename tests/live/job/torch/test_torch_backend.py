@@ -52,7 +52,7 @@ def test_scenario(name: str, results: dict[str, list[str]]) -> None:
 @pytest.mark.parametrize("transport", ["engine", pytest.param("batched", marks=pytest.mark.slow)])
 def test_a_killed_rank_is_an_error_of_the_others(transport: str, environment: dict[str, str], tmp_path: Path) -> None:
     processes = start_ranks(tmp_path, 4, environment | {"CHORALE_TRANSPORT": transport}, ["endless"])
-    until(lambda: all((tmp_path / f"{rank}.ready").exists() for rank in range(4)), 60)
+    until(lambda: all((tmp_path / f"{rank}.ready").exists() for rank in range(4)), 200)
     os.kill(processes[2].pid, signal.SIGKILL)
     codes = wait_for(processes, 30 if transport == "engine" else 120)  # gloo waits for messages until its time-out
     assert codes == [0, 0, -signal.SIGKILL, 0]
