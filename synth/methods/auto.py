@@ -153,7 +153,7 @@ def _no_method(topology: Topology, collective: Collective) -> InvalidInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedChoice:
-    """A method from which `TimedChoices` can choose.
+    """A method that `TimedChoices` can choose, and the data needed to predict its time.
 
     traffic:  the data that its schedule sends over each link in each step
     streams:  congestion caused by the traffic, from which the time for any vector size is computed
@@ -196,7 +196,7 @@ class TimedChoices:
         return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
     def _of(self, method: Method, size_bytes: int) -> TimedChoice | None:
-        """Return `method` as a choice without predicted `seconds`, or None if the method does not support the task."""
+        """Return a choice for `method` without predicted `seconds`, or None if it does not support the task."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key in self._known:

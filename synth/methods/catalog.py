@@ -227,7 +227,7 @@ METHODS: Mapping[str, Method] = {
         _NAMED["forest"].collectives, ("k", "objective", "seed", "gap"),
     ),
 }  # fmt: skip
-"""All methods by name, including those that `auto` does not try."""
+"""All methods, indexed by name, including those that `auto` does not try."""
 
 
 def method_named(name: str) -> Method:

@@ -161,4 +161,4 @@ _ALL = (
 )  # fmt: skip
 
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
-"""All algorithms with a closed form by name."""
+"""All algorithms with a closed form, indexed by name."""

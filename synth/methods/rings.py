@@ -224,8 +224,8 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return BFB on every cycle of `disjoint_cycles`. Takes floor(N / 2) steps per phase and is bandwidth-optimal.
 
-    On shiftedring:m, this is the baseline ShiftedBFBRing. On an even cycle, half of the opposite rank's data arrives
-    from each side. Source: Zhao et al., appendix F.1.
+    On shiftedring:m, this is the baseline ShiftedBFBRing. On a cycle of even length, half of the opposite rank's data
+    arrives from each side. Source: Zhao et al., appendix F.1.
     """
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]

@@ -46,7 +46,7 @@ MIN_SYMMETRIC_RANKS = 512
 
 
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
-    """Return a lower bound on BFB's bandwidth time T_B / M, or None if none is known without making a schedule.
+    """Return a lower bound on BFB's bandwidth time per byte, or None if none is known without making a schedule.
 
     A bound is known only for allgather and reduce_scatter on networks without switches. For an allreduce, add up both
     bounds. O(nodes considered * links).

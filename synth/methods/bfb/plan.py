@@ -252,7 +252,7 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Divide the nodes into at most `BLOCKS` blocks, regardless of the number of workers: results are reproducible."""
+    """Divide the nodes into at most `BLOCKS` blocks, regardless of the number of workers, for reproducible results."""
     count = min(nodes, BLOCKS)
     return list(pairwise(nodes * index // count for index in range(count + 1)))
 
@@ -438,7 +438,7 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
-    """Return the certificate: each step's time for divisible shards and for whole chunks, and what determines it."""
+    """Return the certificate: step times for divisible shards and for whole chunks, with critical nodes and links."""
     network, clock = plan.network, plan.network.latency_ticks
 
     def reasons(loads: Loads, chunks: int) -> list[Mapping[str, Any]]:

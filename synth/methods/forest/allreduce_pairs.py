@@ -122,7 +122,7 @@ def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fr
     The loss may be due to links that are too narrow for one tree, so splits without tiny flows, and small numbers of
     pairs per rank, are tried as well.
 
-    gap: accepted time above the optimum, relative to the optimum, if it needs more than `FEW_TREES` pairs per rank
+    gap: accepted time above the optimum (relative), if the optimum needs more than `FEW_TREES` pairs per rank
     """
     best = integral_pairs(topology, split)
     least, ranks = 1 / split.rate, topology.compute_count

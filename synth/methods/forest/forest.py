@@ -160,7 +160,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
     """Remove all switches; return (optimum for the first k for which this works, resulting network, trees per link).
 
-    If it works for no k, some switch has more bandwidth out than in; only a part is then used (`within_switches`).
+    If it works for no k, a switch has more bandwidth out than in, and only a part of it is used (`within_switches`).
     """
     topology, collective = task.topology, task.collective
     weights = shards_of_ranks(topology, collective)

@@ -89,7 +89,7 @@ def carries_all_trees(network: ForestNetwork) -> bool:
 
 
 def members_of(sides: Flags) -> NDArray[np.uint64]:
-    """Convert bool[cuts, nodes] to bit sets, uint64[nodes, words]: bit i of row v says whether v is in `sides[i]`."""
+    """Convert `sides` (bool[cuts, nodes]) to bit sets (uint64[nodes, words]): bit i of row v is `sides[i, v]`."""
     cuts, nodes = sides.shape
     words = -(-cuts // 64)
     padded = np.zeros((nodes, words * 64), dtype=np.bool_)

@@ -10,8 +10,8 @@ Two kinds of low trees are tried first: if the network is a hypercube with a sin
 (`hypercube_trees`); otherwise, trees in layers of hop distance (`layered_trees`). If every node receives each tree from
 a neighbour one hop nearer to the root, the result is a tree of least height, no matter which of these neighbours the
 nodes choose. So each node chooses independently, by solving a transport problem with few arcs and many roots. If nearer
-neighbours cannot send all trees, neighbours at the same distance may send some; for each root, it is drawn at random in
-which direction. If symmetries map node 0 to every node, they also map the choice of node 0 to all nodes.
+neighbours cannot send all trees, neighbours at the same distance may send some, in a direction that is chosen at random
+for each root. If symmetries map node 0 to every node, they also map the choice of node 0 to all nodes.
 """
 
 from itertools import chain
@@ -254,7 +254,7 @@ def pack_trees(
     Args:
         network: a network without switches.
         objective: which packings to prefer (`objective_key`). The best packing may not be found.
-        seed: seed, at least 0, for shuffling the order of the roots.
+        seed: number >= 0 that determines the random order of the roots.
         transversal: known symmetries of the nodes, if any.
         first: trees to use unless they leave too little capacity for others; all of them must fit together.
         rollbacks: see `ROLLBACKS`.

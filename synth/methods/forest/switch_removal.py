@@ -217,7 +217,7 @@ class _Removal:
         return self._advance(groups, whole_fabrics=True)
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove unlinked switches that are nearest to ranks. Raises InvalidInput if that fails."""
+        """Remove switches that are nearest to ranks and not linked to each other. Raises InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()

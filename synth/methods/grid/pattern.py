@@ -334,7 +334,7 @@ class CollectivePattern:
         return (part for _, part in self._numbered(step))
 
     def _numbered(self, step: int) -> Iterator[tuple[int, SendStep]]:
-        """Yield (index of the subcollective, its step number `step`) for all subcollectives with this many steps."""
+        """Yield (index of the subcollective, its step number `step`) for all subcollectives that have this step."""
         return ((index, part[step]) for index, part in enumerate(self.subcollectives) if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:

@@ -78,8 +78,7 @@ class LineReduceScatter:
 
     Every position starts with a contribution to every block. It sends its partial sum of a block once, except for one
     position per block, which has the block's complete sum in the end.
-    handed_on: int32[position, block]: step in which the position sends its sum of the block; `len(steps)` if it never
-               does
+    handed_on: int32[position, block]: step in which the position sends its sum of the block; `len(steps)` for never
     """
 
     size: int

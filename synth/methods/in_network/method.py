@@ -29,9 +29,9 @@ _MANY_UNITS = 1024
 
 
 _Builder = tuple[str, Fraction, Callable[[int | None], PairedTrees], Mapping[str, Any] | None]
-"""A way to build trees: its name; the allreduce rate that its linear program promises; a function that makes trees if
-the vector is divided into about the given number of units (None: into enough units to lose no speed); and a certificate
-that no pairs of trees are faster, or None."""
+"""A way to build trees: its name; the allreduce rate that its linear program promises; a function that makes trees for
+a vector of about the given number of units (None: enough units to lose no speed); and a certificate that no pairs of
+trees are faster, or None."""
 
 
 def in_network_schedule(

@@ -41,7 +41,7 @@ Column = dict[int, int]
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Maximum number of ranks and switches in trees: if trees of all roots are compared, and if only rank 0's trees are."""
+"""Maximum size of trees (ranks and switches) if trees from all roots are compared, and if only those of rank 0 are."""
 _MAX_WORK = 2**17
 """Approximate limit on (number of trees made in all rounds) * (number of nodes in a tree)."""
 MAX_TREES = 2**11
@@ -207,7 +207,7 @@ class _PairSearch:
 
     nodes: ranks, then the switches that add or multicast; `place` maps each node to its index
     adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, only switches that do both
-    limits: for each adder with a limit, the rate at which it adds; in the linear program, its row is after those of
+    limits: rate at which each adder with a limit adds; in the linear program, the rows of these adders follow those of
             links
     row: for each link, the row of the linear program that limits its load
     """

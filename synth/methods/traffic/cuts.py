@@ -1,4 +1,4 @@
-"""Computes bounds from cuts around ranks and boxes: data cross a cut in no less than size / (bandwidth of the cut)."""
+"""Computes bounds from cuts around ranks and boxes: data need at least the time size / bandwidth to cross a cut."""
 
 from fractions import Fraction
 from functools import lru_cache

@@ -3,10 +3,9 @@
 The first plan comes from a linear program. On larger networks, data first use shortest paths and move from busy links
 to cheaper paths; if the resulting time is not close enough to the bound, the linear program or a price descent is used.
 A later plan sends the new traffic along the earlier flows, in the same proportions, and moves parts of it from busy
-links.
-Prices prove bounds: each unit from s to t costs at least the price of the cheapest path (the distance). In time T, the
-data on a link cost at most T * price * bandwidth. So T >= (sum of amount * distance) / (sum of price * bandwidth) for
-any prices. Equal prices on the links into a set of nodes give the bound of that cut.
+links. Prices prove bounds: each unit from s to t costs at least the price of the cheapest path (the distance). In time
+T, the data on a link cost at most T * price * bandwidth. So T >= (sum of amount * distance) / (sum of price *
+bandwidth) for any prices. Equal prices on the links into a set of nodes give the bound of that cut.
 
 This module also computes the time without a plan, if traffic is sent as libraries send it.
 """
@@ -67,7 +66,7 @@ class FlowPlan(TrafficPlan):
     """A plan that consists of a flow from each source.
 
     problem: all sources and links, and the demand in chunks
-    flows: int64[ranks, links of the problem], number of chunks from each source on each link
+    flows:   int64[ranks, links of the problem], number of chunks from each source on each link
     """
 
     problem: Commodities
