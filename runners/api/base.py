@@ -50,11 +50,11 @@ class Race:
 
     name:             name of the program in the measurement
     references:       names of the results with which it is compared
-    ratios:           for each size, the lowest ratio of a program's time to the fastest reference's time so far
+    ratios:           for each size, the lowest ratio so far of any program's time to the fastest reference's time
     first_repeats:    number of repetitions after which the ratios are compared
     margin:           measuring stops at a size if every repetition exceeds the lowest ratio by more than this fraction
-    reference_s:      for each size, the fastest reference's time in an earlier measurement; used if `references` is
-                      empty
+    reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this measurement
+                      has no references
     """
 
     name: str
@@ -280,7 +280,7 @@ class Completion(Generic[Value]):
 
 
 class Workers(Protocol):
-    """Builds several programs in parallel and, meanwhile, measures others in the order in which this was requested.
+    """Builds programs in parallel and, at the same time, measures programs in the order of the requests.
 
     Every future gets a completion. If workers die, the completion's value is a BuildFailure or a RunFailure.
     Not thread-safe.

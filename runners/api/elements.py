@@ -137,7 +137,7 @@ class ElementType:
 
     dtype:       NumPy type
     exact_limit: integers up to this are represented exactly; sums over all ranks stay below it
-    max_ranks:   largest number of ranks for which values below that limit still distinguish positions and ranks
+    max_ranks:   maximum number of ranks at which values up to `exact_limit` still distinguish positions and ranks
     """
 
     dtype: np.dtype[Any]

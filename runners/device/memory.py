@@ -164,8 +164,8 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """Load NVRTC: preferably the version of torch's CUDA, because the driver can load its output, else the newest
-    version. For each version, NVIDIA's Python packages are tried before the system's library.
+    """Load NVRTC. The version of torch's CUDA is preferred, because the driver can load its output; otherwise the
+    newest one is used. For each version, NVIDIA's Python packages are tried before the system's library.
     """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []
@@ -186,7 +186,7 @@ class SymmetricBuffer:
 
     own:        this rank's part, a tensor of bytes
     bases:      address of each rank's part
-    everywhere: multicast address: through it, a switch writes to all parts or adds them up; 0 without such a switch
+    everywhere: multicast address, through which a switch writes to all parts or adds them; 0 without such a switch
     """
 
     own: Any

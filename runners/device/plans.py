@@ -266,7 +266,7 @@ class GroupPlans:
 
 
 class _Sizes:
-    """Computes how a vector is cut into shards and pieces. shard, padded: shard size before and after padding"""
+    """Cuts a vector into shards and pieces. shard, padded: number of elements in a shard before and after padding"""
 
     def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
         shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1

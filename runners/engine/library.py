@@ -203,7 +203,7 @@ class Engine:
         return int(self._open)
 
     def set(self, option: str, value: int) -> None:
-        """Set the option piece_bytes, buffer_bytes or listening."""
+        """Set an option of the engine: piece_bytes, buffer_bytes or listening; see native/chorale_engine.h."""
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:

@@ -103,7 +103,7 @@ class RankGroup(Protocol):
 
     @property
     def pids(self) -> list[int]:
-        """Return the process ids of the ranks, on their hosts."""
+        """Return each rank's process id on its host."""
         ...
 
     def close(self, gracefully: bool = True) -> None:

@@ -41,6 +41,6 @@ def run_collective(collective: Collective, source: torch.Tensor, target: torch.T
 
 def tensor_of(vector: Vector) -> torch.Tensor:
     """Return a tensor that shares the memory of `vector`."""
-    if vector.dtype.name == "bfloat16":  # not one of NumPy's own types
+    if vector.dtype.name == "bfloat16":  # NumPy itself does not have this type
         return torch.from_numpy(vector.view("uint16")).view(torch.bfloat16)
     return torch.from_numpy(vector)

@@ -132,7 +132,10 @@ class NamespaceHolder:
 
 
 def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[str, ...]:
-    """Return the prefix for a command that runs in `namespaces` (options of nsenter) of the holder process `pid`."""
+    """Return the words to put before a command to run it in the namespaces of the holder process `pid`.
+
+    namespaces: options of nsenter that select the namespaces
+    """
     user = ("--user", "--preserve-credentials") if in_user_namespace else ()
     return ("nsenter", f"--target={pid}", *user, *namespaces)
 
@@ -215,7 +218,7 @@ def is_wire_running(pid: int, holder_pid: int) -> bool:
 
 
 def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
-    """Yield the configuration for the program that forwards packets; `folder` contains the namespaces."""
+    """Yield the input lines of the program that forwards packets. folder: folder with the files of the namespaces"""
     yield f"threads {threads}"
     numbers: dict[tuple[int, int], int] = {}
     arcs = [arc for cable in plan.cables for arc in cable.arcs]

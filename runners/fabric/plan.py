@@ -120,7 +120,7 @@ def namespace_name(fabric: str, node: int) -> str:
 
 
 def rank_address(rank: int) -> str:
-    """Return the IP address of `rank`, the same in every fabric, because fabrics are isolated from each other."""
+    """Return the IP address of `rank`. It is the same in every fabric, because fabrics are isolated from each other."""
     return str(_FIRST_ADDRESS + rank)
 
 

@@ -2,9 +2,9 @@
 
 `python -m chorale.runners.fabric.self_test` is one process that acts for all ranks: it opens sockets in all nodes'
 networks and times exchanges between ranks over plain TCP. It reads JSON: `ranks` (namespaces and address of each),
-`streams` (source and target of each) and `exchanges` (for each: seconds of silence before it, and bytes by stream
-number). It runs the exchanges and prints JSON: start and end of each stream in each exchange, in seconds on the
-monotonic clock (from before the first byte is sent until the last is received).
+`streams` (source and target of each) and `exchanges` (for each: seconds without traffic before it, and stream number ->
+bytes). It runs the exchanges and prints JSON: start and end of each stream in each exchange, in seconds on the
+monotonic clock. A stream starts before its first byte is sent, and ends when its last byte is received.
 """
 
 import json
@@ -97,7 +97,7 @@ _WAY_OUT = "see `chorale doctor`, or skip this with --force"
 
 
 Exchange = tuple[float, Mapping[Stream, int]]
-"""(Seconds without traffic, then bytes to send on each stream); all streams start together."""
+"""(seconds without traffic, bytes to send on each stream after that). All streams start at the same time."""
 
 Spans = Mapping[Stream, tuple[float, float]]
 """Start and end of each stream in an exchange, in seconds on the machine's clock."""

@@ -67,7 +67,7 @@ def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float
 
 
 NETWORK = -1
-"""Used instead of a rank's number for the process that emulates the network."""
+"""Number of the process that emulates the network, where other processes have their rank."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    memory = os.memfd_create("chorale-plans")  # shared by ranks that execute plans; grows as needed
+    memory = os.memfd_create("chorale-plans")  # shared by all ranks that execute plans; grows when needed
     load_library(Path(task["library"]))
     if task["uses_gloo"]:
         import chorale.runners.execution.torch_collectives  # noqa: F401, PLC0415 - once, before ranks are forked
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
         channel.send({"pids": [pid for pid, rank in children.items() if rank != NETWORK]})
         while (
             channel.fileno() not in select.select([channel.fileno(), wake_read], [], [])[0]
-        ):  # until the runner is gone
+        ):  # until the runner has ended
             os.read(wake_read, 4096)
             for pid, status in [os.waitpid(pid, os.WNOHANG) for pid in children]:
                 if pid:
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
-    """Start the ranks, then the network if there is one; return process id -> rank, in that order."""
+    """Start the ranks, then the emulated network if there is one; return process id -> rank, in order of the start."""
     _, network, *controls = streams
     launcher = os.getpid()
     children: dict[int, int] = {}
@@ -140,7 +140,7 @@ def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple
 def _live_no_longer_than(launcher: int) -> None:
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also ends a stopped rank, which cannot see its sockets close
-    prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds (default: 50,000), because starts are due to the microsecond
+    prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds (default: 50,000): runs must start within a microsecond
     if os.getppid() != launcher:
         os._exit(1)
 

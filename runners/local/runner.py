@@ -182,7 +182,7 @@ LIBRARY_ALGORITHMS = ("gloo",)
 """Library algorithms that torch provides, if it is installed."""
 
 TORCH_LIMIT_S = 60.0
-"""Time that ranks with torch may need to start, in addition to a request's time limit."""
+"""Seconds that ranks with torch may take to start, in addition to a request's time limit."""
 
 
 class LocalRunner(LiveRunner[LocalRanks]):

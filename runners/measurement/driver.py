@@ -23,7 +23,7 @@ from chorale.synth.topology.topology import Topology
 
 CONFIDENCE = 0.95
 MOST_EFFICIENCY = 1.01
-"""Highest credible efficiency of a measurement; above 1 because clocks of different processes are compared."""
+"""Highest credible efficiency of a measurement. It exceeds 1 because clocks of different processes are compared."""
 
 
 @dataclass(frozen=True, slots=True)

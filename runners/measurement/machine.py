@@ -30,7 +30,7 @@ _SYSTEM = Path("/sys/devices/system")
 _measuring = logging.getLogger("chorale.measuring")
 _log = logging.getLogger("chorale.probe")
 OTHERS_PATIENCE_S = 30.0
-"""Seconds to wait for other users' measurements."""
+"""Maximum number of seconds to wait until other users' measurements end."""
 _IN_VAIN_S = 600.0
 """Seconds after an unsuccessful wait for other users in which no measurement waits for them again."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
@@ -138,7 +138,7 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
                     break
             yield
         finally:
-            os.close(descriptor)  # releases the lock, as the end of this process does
+            os.close(descriptor)  # releases the lock; so does the end of this process
     finally:
         lock.release()
 

@@ -41,8 +41,8 @@ def runtime_folder() -> Path:
 def temporary_folder(max_path_bytes: int = 4096) -> Path:
     """Return this user's folder on a disk for short-lived files; create it if necessary.
 
-    It is in the home folder if other users have taken its name in the folders for temporary files. Its path
-    has at most `max_path_bytes`, because the paths of sockets in the folder are limited to 107 bytes.
+    It is in the home folder if other users have taken its name in the folders for temporary files. Its path is at most
+    `max_path_bytes` long, because the paths of sockets in the folder are limited to 107 bytes.
     """
     name = f"chorale-{os.geteuid()}"
     parents = dict.fromkeys((tempfile.gettempdir(), *TEMPORARY))
@@ -51,7 +51,7 @@ def temporary_folder(max_path_bytes: int = 4096) -> Path:
 
 
 def make_private(folder: Path) -> bool:
-    """Create `folder` with mode 0700, or check that only this user may ever have written it. Return whether it is safe.
+    """Create `folder` with mode 0700, or check that nobody else can have written to it. Return whether it is safe.
 
     If other users may read the folder, their access is removed. If they may write to it, the folder is refused and not
     changed, because its content may come from them.

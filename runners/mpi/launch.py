@@ -71,7 +71,7 @@ class MpichLauncher:
         return ("-iface", NODE_DEVICE, *self.on_hosts(",".join(addresses)), *by_script)
 
     def passing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the options that pass the variables `names` to all ranks: none, because Hydra passes all variables."""
+        """Return the options that pass the variables `names` to all ranks. Hydra needs none: it passes everything."""
         return ()
 
     def __str__(self) -> str:
@@ -279,7 +279,7 @@ def start_launch(
 
 
 def rank_command(*argv: str) -> tuple[str, ...]:
-    """Return a command for a shell that runs the rank's command `argv` and reports how the rank ended."""
+    """Return a command that runs `argv` as a rank, in a shell that reports how the rank ended."""
     return ("/bin/sh", "-c", _SUPERVISE, "sh", *argv)
 
 

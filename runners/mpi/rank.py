@@ -38,7 +38,7 @@ def run_collective(communicator: MPI.Comm, collective: Collective, input_vector:
 
 
 def _bytes(vector: Vector) -> list[Any]:
-    """Return `vector` as a buffer of bytes for calls that only move data: MPI lacks some element types."""
+    """Return `vector` as a buffer of bytes, for calls that only move data, because MPI lacks some element types."""
     return [vector.view(np.uint8), MPI.BYTE]
 
 

@@ -106,7 +106,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
         self._transport = (transport, interface)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return `mpi`: the plain MPI call, in which MPI chooses the algorithm."""
+        """Return `mpi`, the name for the plain MPI call, in which MPI chooses the algorithm."""
         return ("mpi",)
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:

@@ -318,5 +318,5 @@ def program_settings(program: Program, runtime: Runtime, buffer_bytes: int | Non
     if runtime.needs_channels:
         settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
     if runtime is MSCCL and program.protocol == "LL128":
-        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # some GPUs only use LL128 if it is named here
+        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # on some GPUs, LL128 is only used if it is named here
     return settings

@@ -154,7 +154,7 @@ exec "$@"
 
 
 def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
-    """Return a job's files, by path within its folder. All nodes must see the folder under the same path.
+    """Return a job's files: path within the job's folder -> content. All nodes must see the folder under the same path.
 
         algorithms/program.xml: the program, alone in its folder
         environment/MODE.sh:    each mode's variables, see `chorale.runners.msccl.commands`

@@ -120,7 +120,7 @@ class NcclParts:
             text = Path(f"{PROGRAM}.{os.getpid()}")
             text.write_text(part.program)
             text.replace(Path(PROGRAM_FOLDER) / PROGRAM)
-        # Later requests for other collectives use this communicator too.
+        # The table has rows for all collectives, because later requests for other ones use this communicator too.
         names = () if settings is None or part.is_symmetric or by_call else ALGORITHMS[settings.algorithm].collectives
         rows = [tuner_row(each.value, settings, ranks) for each in sorted(names)] if settings is not None else []
         table = Path(TABLE).absolute()

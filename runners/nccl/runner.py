@@ -174,7 +174,7 @@ class NcclGroups:
         return [] if self._current is None else self._current.pids
 
     def ranks_for(self, part: NcclPart, logs: bool = False) -> NcclRanks:
-        """Return ranks that can run `part`, started if necessary; this may end the least recently used set."""
+        """Return ranks that can run `part`; start them if necessary, which may end the least recently used set."""
         key = part.process, logs
         if key not in self._sets:
             while len(self._sets) >= self._most:

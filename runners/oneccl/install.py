@@ -18,7 +18,7 @@ VERSION = "2021.17"
 """The oneCCL version with which this runner is tested."""
 
 PACKAGES: Mapping[str, str] = {"oneccl-devel": "2021.17.2", "impi-rt": "2021.17.2"}
-"""Package -> version, for the packages from which the parts come. constraints.txt pins the same versions."""
+"""Package -> version, for the packages that contain oneCCL's files. constraints.txt pins the same versions."""
 
 HASHES: Mapping[str, str] = {
     "oneccl-devel": "6cdaaf12f04fa8eb7934f3b23c202410fece7ae05dfd3b8cc4219701726f1999",
@@ -37,12 +37,12 @@ _LIMIT_S = 600.0
 
 
 def install_folder() -> Path:
-    """Return the folder in which `chorale.runners.oneccl.install` installs the parts."""
+    """Return the folder in which `chorale.runners.oneccl.install` installs oneCCL's files."""
     return Path(sys.prefix) / "share" / "chorale" / f"oneccl-{PACKAGES['oneccl-devel']}"
 
 
 def find_parts() -> Path:
-    """Return the folder where this module or pip has installed the parts. Raises Unavailable if there is none."""
+    """Return the folder where this module or pip has installed oneCCL's files. Raises Unavailable if there is none."""
     for root in (install_folder(), Path(sys.prefix)):
         config = root / INCLUDE / "oneapi" / "ccl" / "config.h"  # pip may have installed another version
         words = config.read_text().split() if config.exists() else []
@@ -54,7 +54,7 @@ def find_parts() -> Path:
 
 
 def runtime_files() -> dict[str, bytes]:
-    """Return oneCCL's files that a rank needs: name under which the file is loaded -> content."""
+    """Return the files of oneCCL that a rank needs: name under which the rank loads the file -> content."""
     root = find_parts()
     libfabric = (root / LIBFABRIC).read_bytes()
     return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": (root / TCP_PROVIDER).read_bytes()}
@@ -80,7 +80,7 @@ def build_library() -> Path:
 
 
 def install(target: Path) -> None:
-    """Download the packages and install the necessary parts in the folder `target`. Raises Unavailable on failure."""
+    """Download the packages and install the necessary files in the folder `target`. Raises Unavailable on failure."""
     if all((target / part).exists() for part in PARTS):
         return
     with tempfile.TemporaryDirectory(prefix="chorale-") as name:

@@ -214,7 +214,7 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
         elements, variables = library_sizes(request, programs[0].collective.name)
         start_limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(placement.hosts)
         files |= runtime_files()
-        # The key is a new object, so that later requests do not reuse these ranks.
+        # The key is a new object, which equals no other key, so that later requests do not reuse these ranks.
         ranks = self._group_for(object(), lambda: OneCclRanks(placement, RANK, files, variables, start_limit))
         more = {"store": ranks.hellos[0]["store"], "channels": max(program.channels for program in programs)}
         ranks.load_parts(programs, request.library, more, start_limit, "the ranks connected")

@@ -158,7 +158,7 @@ class _Encoder:
             yield _SYNC  # a flush alone does nothing
 
     def _signalled(self, block: PlanBlock, operation: Operation, channels: Sequence[int]) -> list[int]:
-        """Return the number of counters that a signal on `channels` increments, then each counter's rank and index."""
+        """Return the number of counters that a signal on `channels` increments, then the rank and index of each one."""
         words = [len(channels)]
         for local in channels:
             own = block.channels_of(operation.kind)[local]

@@ -89,7 +89,7 @@ def library_algorithms(
 
     library: None for NCCL or RCCL, together with MPI libraries unless the ranks are known to be GPUs
 
-    If bandwidths are in units of links, only MPI libraries' algorithms are returned, and a link has 1 byte per second.
+    If bandwidths are in units of links, only MPI libraries' algorithms are returned, with 1 byte per second per link.
     """
     found: list[LibraryAlgorithm] = []
     if collective.name.value not in MPI_METHODS:
@@ -113,7 +113,7 @@ def library_algorithms(
 
 
 def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> LibraryAlgorithm:
-    """Return the algorithm that the library's tuner would choose: the fastest of `algorithms` (not empty)."""
+    """Return the algorithm that the library's tuner would choose: the fastest one. `algorithms` must not be empty."""
     return min(algorithms, key=lambda each: each.seconds(size_bytes))
 
 

@@ -251,7 +251,7 @@ class PlanFlows:
         edges = {(gate, gates + message) for message, gate in enumerate(starts)}
         for number in range(len(self._blocks)):
             gate_range = range(self._first[number], self._first[number + 1] - 1)
-            for gate in gate_range:  # an operation ends when its data have left or, if it reads, arrived
+            for gate in gate_range:  # an operation ends when its data have left or, if it reads, have arrived
                 ends = [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
                 edges |= {(cause, gate + 1) for cause in ends or [gate]}
         packets = self._packet_edges(of_gate)

@@ -66,7 +66,7 @@ struct GpuMachine {
         return work(Element{}, Does{});
     }
 
-    // A switch can add 32-bit and 16-bit floats, in an unspecified order. On request, it adds 16-bit floats in 32 bits.
+    // A switch adds in an unspecified order. It can add 32-bit floats and, if sums are kept in 32 bits, 16-bit floats.
     __device__ static bool adds_by_switch(bool keeps_wide) {
         return sums(Does{}) && switch_adds(Element{}, keeps_wide);
     }
