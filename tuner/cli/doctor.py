@@ -71,7 +71,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Check that `attempt`, which returns what it found, does not raise Unavailable. way_out: see `Check`"""
+    """Call `attempt`, which returns what it found. If this raises Unavailable, the check fails. way_out: see `Check`"""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:
@@ -79,7 +79,7 @@ def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = ""
 
 
 def machine_checks() -> Iterator[Check]:
-    """Yield all checks of this machine. One check writes a file and removes it again."""
+    """Yield all checks of this machine. Some of them start processes, which end within seconds."""
     command = "make setup PYTHON=python3.11"
     supported = (3, 11) <= sys.version_info[:2] < (3, 14)
     version, way_out = platform.python_version(), f"install Python 3.11, then `{command}`"

@@ -141,7 +141,7 @@ FileName = TypeVar("FileName", str, Path, None)
 
 
 def file_to_write(path: FileName) -> FileName:
-    """Return `path`. Raises InvalidInput if its folder does not exist, so that slow work does not start in vain."""
+    """Return `path`. Raises InvalidInput, before slow work starts, if the folder of an output file does not exist."""
     if path is not None and not Path(path).parent.is_dir():
         raise InvalidInput("the folder {} does not exist", str(Path(path).parent), "create it first")
     return path

@@ -93,7 +93,7 @@ def hide_passwords() -> None:
 
 
 def _masked(word: bytes) -> bytes:
-    """Replace the password in an argument by as many `*` as keep the length of the argument."""
+    """Return an argument with `*` instead of its password, without changing the length of the argument."""
     text = os.fsdecode(word)
     clean = os.fsencode(redacted(text))
     if clean == word:

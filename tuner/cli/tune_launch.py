@@ -145,7 +145,7 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
 
 
 def write_programs(report: TuneReport, folder: Path) -> None:
-    """Write the programs and NCCL settings that won to a new folder, for the sizes at which they won."""
+    """Write the winning programs and NCCL settings, with the sizes at which they won, to a new folder."""
     stored = report.folder / "programs"
     files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
     write_folder(folder, files)

@@ -166,7 +166,7 @@ class RecordedJob:
 
     seconds: collective -> size in bytes -> time in seconds, for calls that campaigns can tune
     left:    reason why calls cannot be tuned -> their time in seconds
-    timed:   False if the record has no durations, as in traces of some tools; then gigabytes replace all times
+    timed:   False if the record has no durations, as in traces of some tools; then all times are sizes in GB instead
     """
 
     ranks: int

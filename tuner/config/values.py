@@ -377,7 +377,7 @@ def _with_kind(section: Any) -> Any:
 
 
 SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for name, runner in RUNNERS.items()}
-"""The section of each registered runner, by `kind`."""
+"""Kind of a runner -> model of the section `runner` for it. Contains all registered runners."""
 
 
 def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -109,7 +109,7 @@ class SlurmProfile(Strict):
 def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
     """Return the site profile in the YAML file at `path` (default: the file that `PROFILE_VARIABLE` names, if any).
 
-    changes: values that replace the file's values; those that are None replace nothing
+    changes: values that replace those in the file, unless they are None
 
     Raises InvalidInput for unknown keys and wrong values.
     """
