@@ -127,7 +127,8 @@ def best(
 class TuningResult(Methods, Shown, TuneReport):
     """Results of one launch of a tuning campaign; the measurements themselves remain in the data folder.
 
-    _study: the Optuna study that chose the trials; _home: the data folder
+    _home: the data folder
+    _study: the Optuna study that chose the trials, or None if there were no trials
     """
 
     _home: Home

@@ -118,7 +118,7 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Base of classes that add methods such as `plot` and `run` to the result classes of other packages."""
+    """Base class of classes that extend the result classes of other packages with methods such as `plot` and `run`."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
@@ -388,7 +388,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @property
     def algbw(self) -> float:
-        """Size divided by bandwidth time, in the unit of the network's bandwidths."""
+        """Vector size divided by bandwidth time, in the unit of the network's bandwidths."""
         return float(1 / self.cost.time_per_byte)
 
     @cached_property

@@ -16,7 +16,7 @@ class ChoraleError(Exception):
     Args:
         rule: what is wrong. `{}` is replaced by the value: "the folder {} does not exist". Without `{}`, the value
             follows the text: "--k must be at least 1" becomes "--k must be at least 1, got 0".
-        value: the value; empty if the rule needs none.
+        value: the invalid value; empty if the rule needs none.
         way_out: what to do about it.
 
     The message is one line, so that a command can print it as it is. Passwords in addresses are replaced by `***`.

@@ -1,4 +1,4 @@
-"""Finds how many cores and how much memory this process may use (often not all), and runs functions on these cores."""
+"""Finds how many of the machine's cores and how much memory this process may use, and runs functions on these cores."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Detects user files that hide libraries: with a `numpy.py` in the working folder, `import numpy` finds that file.
+"""Detects user files that hide libraries, such as a `numpy.py` in the working folder, which `import numpy` finds first.
 
 Python first searches the folder of the script or the working folder, then the folders in PYTHONPATH. Processes that
 this package starts do not search the working folder, because its files may belong to another user.

@@ -96,6 +96,6 @@ def train_iteration(
 def best_iteration(
     layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the shortest iteration among all bucket sizes `buckets_bytes` (not empty), the first if several tie."""
+    """Return the shortest iteration over the bucket sizes `buckets_bytes` (at least one); the first if several tie."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)

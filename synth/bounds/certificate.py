@@ -101,8 +101,8 @@ def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any
     """Return the upper bound on the all-to-all rate that `certificate` proves. Raises CheckFailed if it proves none.
 
     Each unit of data from s to t costs at least as much as the cheapest path (the distance from s to t), and the data
-    on a link cost at most price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks *
-    links * log links).
+    on a link cost at most price * capacity. So rate <= (sum of price * capacity) / (sum of distances). The result is
+    exact. O(ranks * links * log links).
     """
     prices = certificate.get("prices")
     if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):
@@ -136,7 +136,7 @@ _KINDS = {
 def check_certificate(topology: Topology, collective: Collective, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims. Raises CheckFailed unless it is proven for `collective`.
 
-    Exact, in plain Python. O(links + size of the certificate).
+    Computed exactly, in plain Python. O(links + size of the certificate).
     """
     kind = certificate.get("kind")
     if kind not in _KINDS.get(collective.name, ()):
@@ -290,8 +290,8 @@ def _failure(fault: str) -> CheckFailed:
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if this is not proven.
 
-    Exact. O(links * cuts) for the kind "tree-pairs". With prices, O(2 ** s * roots * nodes ** 3) for s switches that
-    add or multicast; only one root is tried if distances are symmetric.
+    The result is exact. O(links * cuts) for the kind "tree-pairs". With prices, O(2 ** s * roots * nodes ** 3) for s
+    switches that add or multicast; only one root is tried if distances are symmetric.
     """
     claimed = _rational(certificate.get("time_per_byte"))
     if certificate.get("kind") == PAIR_PRICES:

@@ -55,7 +55,7 @@ _MOST_WIDTHS = 16
 
 
 def tight_parts(search: CutSearch) -> list[Nodes]:
-    """Return disjoint bottlenecks of an allgather, each as small as possible, that contain as many ranks as possible.
+    """Return disjoint bottlenecks of an allgather, each as small as possible, that together contain the most ranks.
 
     A set of nodes is a bottleneck (tight) if receiving everything from outside takes as long as the complete allgather.
     The union of two tight sets that share a rank is tight, unless it contains all ranks. All cuts are tested once for
@@ -107,7 +107,7 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 
 
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
-    """Return sets of one rank and nearby switches whose incoming bandwidth is less than that of the rank alone.
+    """Return sets of one rank and nearby switches that have less incoming bandwidth than the rank alone.
 
     For each rank that is linked to switches, the set with the least incoming bandwidth is found. Takes one flow
     computation per rank behind a switch, or fewer if symmetries are known.
@@ -130,8 +130,8 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     """Yield lower bounds on the time of an allreduce, starting with those that are fast to compute.
 
-    The largest bound is the best. Bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks
-    with the switches that limit them. All bounds consider incoming data and, on one-way networks, also outgoing data.
+    The largest of these bounds is the best. They consider single ranks, allgather bottlenecks, single cuts, and single
+    ranks with the switches that limit them. All bounds consider incoming data and, on one-way networks, outgoing data.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
@@ -169,8 +169,8 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
     """Return the best known lower bound on the bandwidth time per byte, T_B / M, of any schedule for `collective`.
 
-    For allgather, reduce_scatter, broadcast and reduce, this is the optimum (see `Optimum` for one-way networks). The
-    search is fast if a single rank is the bottleneck.
+    For allgather, reduce_scatter, broadcast and reduce, this is the optimum, except on some one-way networks (see
+    `Optimum`). The search is fast if a single rank is the bottleneck.
 
     achieved: time per byte of a verified schedule; the search ends when a bound reaches this time
 

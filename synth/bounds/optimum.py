@@ -3,9 +3,9 @@
 The weight w of a rank is the number of shards that start there, and all shards must reach all ranks. A set T of nodes
 that contains a rank then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the
 maximum over all T (bandwidth-optimal pipeline, theorem 1). In an allgather, all ranks have weight 1; in a broadcast,
-only the root (appendix A). reduce_scatter and reduce are these two on the transpose. The maximum is found by Newton's
-method: guess a time, let the oracle (a test of all cuts by flows) find a cut that takes longer, and continue with its
-time.
+only the root has weight 1 (appendix A). reduce_scatter and reduce are the same as allgather and broadcast on the
+transpose. The maximum is found by Newton's method: guess a time, let the oracle (a test of all cuts by flows) find a
+cut that takes longer, and continue with the time of this cut.
 
 The smallest k is found as follows. With k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b)
 trees. On cuts that need the full time, rounding down must not lose a tree: U * b must be a whole number on each of
@@ -462,7 +462,7 @@ def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
 
 
 FEW_TREES = 96
-"""If the exact optimum takes at most this number of trees per root, it is used even if a gap is accepted."""
+"""If the exact optimum takes at most this number of trees per root, it is used even if the caller accepts a gap."""
 
 COARSE_K = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128, 181, 256, 512, 1024, 2048, 4096)
 """Average numbers of trees per root to try if roots have different numbers of trees."""

@@ -1,9 +1,8 @@
 """Finds the best allreduce along pairs of trees: in-trees add up each root's data, and out-trees spread the results.
 
-Roots may own parts of the vector of any size, and in-trees and out-trees may share a link in any proportion
-(ForestColl, appendix E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is
-better if some ranks have less bandwidth than others: a rank that is no root sends and receives M bytes, not 2 M (N - 1)
-/ N.
+Each root may own any fraction of the vector, and in-trees and out-trees may share a link in any proportion (ForestColl,
+appendix E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is better if some
+ranks have less bandwidth than others: a rank that is not a root sends and receives M bytes, not 2 M (N - 1) / N.
 
 The variables of the linear program are the rate of each root and the bandwidths of each arc. ForestColl formulates
 "every rank receives c units" with flows, which takes 2 N variables per link. Here, every cut that was found to be too
@@ -38,7 +37,7 @@ _FREE_DENOMINATOR = 10**6
 _UNITS = 2**40
 _SLACK = 1e-7
 Row = dict[int, Fraction]
-"""Coefficients by column number. The right-hand side is stored as column -1."""
+"""Maps column numbers to coefficients. The right-hand side is stored under column -1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,7 +215,7 @@ def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats)
             is rounded to a fraction.
 
     Returns:
-        The variables, or None if more than `MAX_VARIABLES` are above 0. O(variables ^ 2 * rows).
+        The values of the variables, or None if more than `MAX_VARIABLES` are above 0. O(variables ^ 2 * rows).
     """
     used = np.flatnonzero(point > _ZERO * point.max(initial=0.0)).tolist()
     if len(used) > MAX_VARIABLES:

@@ -27,7 +27,7 @@ class Executor(Protocol):
     - Results are returned in the order of `tasks`, regardless of the order in which tasks finish.
     - `function` is a module-level function that is called as `function(shared, task)`.
     - `shared` is sent once per worker, not once per task, and must not be modified.
-    - An exception raised by `function` reaches the caller with its type.
+    - An exception raised by `function` is raised in the caller with the same type.
     - A worker that dies is replaced and its tasks are repeated, so `function` must be pure.
     - KeyboardInterrupt cancels tasks that have not started. Afterwards, the executor is either usable or closed; it
       never hangs.

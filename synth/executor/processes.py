@@ -1,4 +1,4 @@
-"""Runs tasks in worker processes. For each worker process, one thread of this process waits for its results."""
+"""Runs tasks in worker processes. For each worker process, a thread of the calling process waits for its results."""
 
 import logging
 import multiprocessing
@@ -164,7 +164,7 @@ def _starting() -> Iterator[None]:
 
 
 class ProcessPool:
-    """A pool of up to `size` worker processes, which start when there is work for them, each with its own thread.
+    """A pool of up to `size` worker processes, each with its own thread. They start when there is work for them.
 
     A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
     therefore be pure, or at least tolerate a second call.

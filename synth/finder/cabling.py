@@ -51,7 +51,7 @@ def place_nodes(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable
     If there are fewer hosts than nodes, additional hosts are named `new1`, `new2`, …. Self-loops need no cable.
 
     Raises:
-        InvalidInput: if there are more hosts than ranks, if there are switches, or more than `MAX_PLACED_NODES` ranks.
+        InvalidInput: if there are more hosts than ranks, more than `MAX_PLACED_NODES` ranks, or any switches.
     """
     count = topology.compute_count
     if topology.switch_count or count > MAX_PLACED_NODES:

@@ -39,7 +39,7 @@ def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
     degree (degree - 1)^(t - 1), because one of each intermediate node's links leads back.
 
     Raises:
-        ValueError: if a bidirectional network of this degree cannot reach that many nodes.
+        ValueError: if no bidirectional network of this degree can have that many nodes.
     """
     branches = degree - 1 if bidirectional else degree
     reached, ring, steps = 1, degree, 0
@@ -100,7 +100,7 @@ class TopologyCandidate:
 
     spec, nodes, degree: the topology
     method:      method that makes the schedule
-    steps, bandwidth_factor: T_L, and T_B in units of M / B
+    steps, bandwidth_factor: number of steps (T_L), and T_B in units of M / B
     exact:       whether a schedule with this cost is known to exist; otherwise the cost is only predicted
     least_steps, least_factor: lower bounds on the real cost, which may be lower than predicted
     expansions:  number of nested expansions in the spec; among candidates of equal cost, fewer are preferred

@@ -1,6 +1,6 @@
 """Searches random Cayley digraphs of a given size for good base topologies.
 
-The groups are semidirect products of cyclic groups. Random seeds are distributed over an executor.
+The groups are semidirect products of cyclic groups. An executor distributes the random seeds over its workers.
 """
 
 import math

@@ -231,7 +231,7 @@ def line_of(base: TopologyCandidate) -> TopologyCandidate:
 
 
 def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
-    """Return the degree expansion of a network without self-loops: copies * N nodes of degree copies * degree.
+    """Return the degree expansion of a network without self-loops: `copies` * N nodes of degree `copies` * degree.
 
     The cost is T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if each base node is
     on a cycle of at most T_L links, because then a node's copies reach each other within T_L steps. If every link has a
@@ -253,7 +253,7 @@ def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
 
 
 def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
-    """Return the Cartesian power: N^times nodes of degree times * degree, with times * T_L steps (theorem 12).
+    """Return the Cartesian power: N^`times` nodes of degree `times` * degree, with `times` * T_L steps (theorem 12).
 
     The ratio of T_B to its lower bound (N - 1) / N remains the same.
     """

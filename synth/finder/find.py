@@ -144,7 +144,7 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
 
 
 def rates_of(specs: Sequence[str], executor: Executor, progress: Progress | None) -> dict[str, AllToAllRate]:
-    """Return certified bounds on the all-to-all rate of each topology in `specs`, one topology per task."""
+    """Return certified bounds on the all-to-all rate of each topology in `specs`. Each topology is a separate task."""
     known = list(dict.fromkeys(specs))
     return dict(zip(known, executor.map(_alltoall_rate, known, None, progress), strict=True))
 
@@ -156,7 +156,7 @@ def _alltoall_rate(_shared: None, spec: str) -> AllToAllRate:
 def rated_frontier(
     candidates: Sequence[TopologyCandidate], rates: Mapping[str, AllToAllRate], goal: Goal
 ) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the best candidates with exact costs, in groups of equal rate and cost, by decreasing achievable rate.
+    """Return the best candidates in groups of equal rate and exact cost, sorted by decreasing achievable rate.
 
     For the goal `alltoall`, these are the few candidates with the highest rates; for the goal `both`, all candidates
     that are Pareto-optimal in rate, steps and bandwidth time.

@@ -326,8 +326,8 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
 def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
 
-    Both must be on the same topology. The result has the least common multiple of their chunks per shard. If
-    both schedules are pipelined, so is the result, with a barrier between them.
+    Both must be on the same topology. The number of chunks per shard becomes the least common multiple of both. If both
+    schedules are pipelined, the result is pipelined too, with a barrier between them.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
     link_count = len(gather.topology.links)
@@ -385,7 +385,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     """Return the expanded `schedule` on `topology`, which is the same network with node v renamed to `new_node[v]`.
 
     Steps, chunks and costs do not change. The certificate is dropped, because it contains old node numbers. The caller
-    must ensure that the networks are the same (`chorale.synth.topology.topology.carries`). O(rows + L log L).
+    must ensure that the networks are the same (`chorale.synth.topology.topology.carries`). O(rows + links log links).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers

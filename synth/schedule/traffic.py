@@ -158,8 +158,8 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     """Return the exact deficiencies of `traffic` on its topology, for N >= 2 ranks.
 
     Bandwidth and congestion are 1 if every rank uses all its ports equally and no link is shared. On any topology,
-    their product is the time to transmit all bytes, divided by the least possible time. In a pipelined stream all tree
-    levels send at the same time, so it counts as one step. O(messages and hops of all distinct steps).
+    their product is the time to transmit all bytes, divided by the least possible time. A pipelined stream counts as
+    one step, because all tree levels send at the same time. O(messages and hops of all distinct steps).
     """
     links, routes = traffic.topology.links, traffic.routes
     steps = list(traffic.steps)

@@ -2,7 +2,7 @@
 
 Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
 simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
-wait for have happened. Bandwidths come from the topology; the caller gives latencies and the bandwidth of a unit link.
+wait for have happened. Bandwidths come from the topology; the caller states latencies and the rate of a unit link.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[P
 
 
 def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a notice for the plan's first `pwsf`, which is valid but buggy in the executors of MSCCL++ 0.8 and 0.9."""
+    """Yield a notice for the plan's first `pwsf`: it is valid, but MSCCL++ 0.8 and 0.9 execute it incorrectly."""
     for rank, body in enumerate(plan.ranks):
         for number, block in enumerate(body.blocks):
             if any(each.action is Action.PUT_SIGNAL_FLUSH for each in block.every_operation()):

@@ -40,7 +40,7 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[program.RankPro
     Args:
         root: The root element's attributes.
         ranks: The program of each rank.
-        single_wait: Whether a step has at most one wait.
+        single_wait: Whether a step element may have at most one wait (MSCCL form).
 
     Raises:
         InvalidInput: A value is too long for readers, or has characters that they do not accept.
@@ -243,7 +243,7 @@ def read_document(text: bytes, choose: LimitsChooser) -> tuple[XmlAttributes, Do
 
     Like the MSCCL loaders, this function ignores unknown elements and reads only the first <algo> if a file has several
     documents. Both cases are reported as notices; in oneccl-xml they are errors. Memory use is proportional to the
-    number of elements. Reading stops with InvalidInput at the first element that exceeds a limit on number or length.
+    number of elements. Reading stops with InvalidInput as soon as a limit is exceeded.
     """
     if len(text) > MAX_TEXT_BYTES:
         raise InvalidInput(f"a program must be at most {MAX_TEXT_BYTES} bytes", len(text), "split the collective")

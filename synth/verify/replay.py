@@ -37,7 +37,7 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardConditions:
-    """The initial and final conditions of each shard, as int32 arrays over shards.
+    """The initial and final conditions of each shard, as int32 arrays with one entry per shard.
 
     starts:   rank that holds the shard initially, or -1 if every rank holds a contribution to its sum
     sum_ends: rank at which the sum must be complete, or -1 for any rank (allreduce, which copies the sum later)

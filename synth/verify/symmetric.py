@@ -216,7 +216,7 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (starts, ends) of the chunk intervals that rank 0 has in the end, int64, sorted by start.
+    """Return (starts, ends) of the chunk intervals that rank 0 has in the end, as int64 arrays sorted by start.
 
     Chunks are numbered consecutively over all shards.
     """

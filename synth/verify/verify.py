@@ -66,10 +66,10 @@ _FAULTS = (
 
 
 def verify(schedule: AnySchedule) -> VerifiedSchedule:
-    """Replay `schedule` and return it as verified. Raises CheckFailed, which names the first fault.
+    """Verify `schedule` by replaying it. Raises CheckFailed, which names the first fault, if it is wrong.
 
-    Takes O(chunk deliveries) time and at most about 0.5 GiB for tables; in symmetric form O(generators * links log
-    links + degree * links + rows of rank 0 * log).
+    Takes O(chunk deliveries) time and at most about 0.5 GiB for tables. In symmetric form, takes O(generators * links
+    log links + degree * links + rows log rows) for the rows of rank 0.
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology
     >>> from chorale.synth.methods.catalog import synthesize_unverified
