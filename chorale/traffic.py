@@ -29,7 +29,7 @@ from chorale.synth.topology.topology import Topology, bytes_per_second
 from chorale.tuner.reports.bound import gap_verdict
 
 Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
-"""A matrix with the amount that rank s sends to rank t in row s and column t, in bytes or any other unit."""
+"""A matrix whose entry in row s and column t is the amount that rank s sends to rank t, in bytes or any other unit."""
 _built = lru_cache(maxsize=16)(network_of)
 
 
@@ -66,7 +66,7 @@ def _topology(network: Network) -> Topology:
 class AllToAllPlan:
     """A plan for an all-to-all with given amounts.
 
-    time, bound: time of the busiest link, and a proven lower bound on this time for any plan, in amount / bandwidth
+    time, bound: time of the busiest link, and a proven lower bound on this time for any plan; unit: amount / bandwidth
     """
 
     plan: TrafficPlan

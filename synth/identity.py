@@ -68,7 +68,7 @@ def rational_text(value: Fraction | int) -> str:
 def parse_rational(value: object, what: str) -> Fraction:
     """Read an exact rational number from an int, a float or text such as "3", "0.25", "7/8".
 
-    A float stands for its shortest decimal text, so 0.1 means one tenth. Error messages call the number `what`.
+    A float stands for its shortest decimal text, so 0.1 means one tenth. `what` is the number's name in error messages.
 
     >>> parse_rational("12.5", "the rate"), parse_rational(0.1, "the rate")
     (Fraction(25, 2), Fraction(1, 10))
