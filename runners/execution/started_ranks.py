@@ -126,7 +126,7 @@ class StartedRanks(SocketRanks):
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return which kind of failure it is if a rank ended with the message `reason`."""
+        """Return the kind of failure that `reason` indicates, the message with which a rank ended."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:

@@ -72,8 +72,8 @@ class FabricPlan:
 
     Nodes are numbered as in the topology: ranks first, then switches.
     cables: one per pair of neighbours, sorted
-    routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank` (its own number if it is
-            `rank`)
+    routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank`; `routes[rank][rank]` is
+            `rank`
     """
 
     name: str

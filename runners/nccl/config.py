@@ -117,7 +117,9 @@ class NcclConfig(GpuRanksConfig):
     """Options of the nccl runner: GPUs, library and timing; see the first part of docs/guide/gpus.md."""
 
     name: ClassVar[str] = "nccl"
-    summary: ClassVar[str] = "stock NCCL or RCCL: its own settings, and programs as sends and receives"
+    summary: ClassVar[str] = (
+        "stock NCCL or RCCL: its own collectives with given settings, and programs as sends and receives"
+    )
     preconditions: ClassVar[tuple[str, ...]] = ("gpus",)
     capabilities: ClassVar[Capabilities] = Capabilities(any_program=True, library_settings=True)
 

@@ -52,7 +52,7 @@ class HostDevice:
         ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
-        """Add two vectors into `target`, on the stream. Call this only if `adds` is true."""
+        """Store the sum of the vectors `first` and `second` in `target`, on the stream. Only if `adds` is true."""
         np.add(_view(first, elements, dtype), _view(second, elements, dtype), out=_view(target, elements, dtype))
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:

@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "auto": ("auto", "Detect the fabric, prove how fast an allreduce can be on it, and suggest next commands."),
     "demo": ("auto", "Tune an allreduce of eight processes, connected like the corners of a cube, and draw it."),
     "verify": ("verify", "Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not."),
-    "lower": ("verify", "Lower a schedule to a program, which is read back and checked before it is written."),
+    "lower": ("verify", "Lower a schedule to a program, and check the program before it is written."),
     "lift": ("verify", "Read a program back and check it against its collective; exit 0 if it is correct, 1 if not."),
     "show": ("show", "Show link loads and routes of a schedule, or link loads and the timeline of a program."),
     "export": ("verify", "Write a job folder: programs, environment, launch scripts, manifest and checklist."),

@@ -64,7 +64,9 @@ class RunnerChoices:
         for text in self.options or []:
             key, equals, value = text.partition("=")
             if not (key and equals):
-                raise InvalidInput("--set must be of the form KEY=VALUE", text, "write --set buffer_bytes=1MiB")
+                raise InvalidInput(
+                    "--set must be of the form KEY=VALUE", text, "write, for example, --set buffer_bytes=1MiB"
+                )
             found[key] = value
         flags = {"link_mbps": self.link_mbps, "fabric": self.fabric, "where": self.where, "hosts": self.hosts}
         return found | {name: value for name, value in flags.items() if value is not None}

@@ -294,10 +294,10 @@ def lower(
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
 ) -> Result:
-    """Lower a schedule to a program, which is read back and checked before it is written.
+    """Lower a schedule to a program, and check the program before it is written.
 
-    The program is executed symbolically and checked against its collective. With more than 512 ranks, it is not
-    executed, but only read back and compared with the program in memory.
+    Its text is parsed again, executed symbolically and checked against its collective. With more than 512 ranks, it is not
+    executed, but only compared with the program in memory.
 
     Args:
         output: Program file to write.

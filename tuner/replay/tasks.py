@@ -50,8 +50,8 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
 def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
     """Return the runs in `text`, a result file's content in any format that `parse_results` reads.
 
-    name: the log's name, which says what was run: the collective if the text does not name it; `nccl` or `rccl` for the
-          library itself; or k, instances and buffer size of a program (`…_k1_inst2-buff262144`).
+    name: the log's name. It contains `nccl` or `rccl` if the library was run, or the k (trees per root), instances and
+          buffer size of the program that was run (`…_k1_inst2-buff262144`); and the collective if the text does not.
 
     Rows without a check of the results (`N/A`, `-c 0`) are marked as unchecked. Their times are used, and reports
     mention it.

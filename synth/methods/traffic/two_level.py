@@ -50,7 +50,7 @@ class Pieces(NamedTuple):
 class RailPlan(TrafficPlan):
     """A plan over boxes with rails.
 
-    pieces: numbers of chunks and the NICs that they use, in any order
+    pieces: for each piece of a pair's data, the number of its chunks and the NICs that carry it; not sorted
     """
 
     fabric: RailFabric
