@@ -296,8 +296,8 @@ def lower(
 ) -> Result:
     """Lower a schedule to a program, and check the program before it is written.
 
-    Its text is parsed again, executed symbolically and checked against its collective. With more than 512 ranks, it is not
-    executed, but only compared with the program in memory.
+    Its text is parsed again, executed symbolically and checked against its collective. With more than 512 ranks, it is
+    not executed, but only compared with the program in memory.
 
     Args:
         output: Program file to write.

@@ -285,7 +285,7 @@ class SizeContest:
         return self._fastest(active or list(self._baselines))
 
     def _fastest(self, indices: Sequence[int]) -> int:
-        """Return the index of the fastest of the programs `indices`, judged by the launches that measured all of them."""
+        """Return the index of the fastest of the programs `indices`, by the launches that measured all of them."""
         if len(indices) == 1:
             return indices[0]
         logarithms = self._table.logarithms[list(indices)]

@@ -167,7 +167,7 @@ class PlanClocks:
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
     def packet(self, component: int) -> Clock:
-        """Return the clock to store in a packet that `component` writes now: it covers all that `component` has done."""
+        """Return the clock for a packet that `component` writes now; it covers everything that `component` has done."""
         news = self.clock[component, HAPPENED].copy()
         news[component] = self.time[component]
         return np.asarray(news)
