@@ -50,11 +50,11 @@ def test_a_link_is_healthy_though_its_rate_varies_and_dead_while_it_is_cut():
 def test_a_slow_link_has_its_rate_and_one_that_comes_and_goes_is_flapping():
     clock = _Clock()
     (slow,) = clock.run(60, _RATE / 10)
-    assert (slow[1], clock.tracker.in_force_bits_per_s) == (LinkState.SLOW, _RATE / 10)
+    assert (slow[1], clock.tracker.in_force_bits_per_s, clock.tracker.since_s) == (LinkState.SLOW, _RATE / 10, 0.25)
     assert clock.run(60, _RATE / 9) == []  # the same twentieth
     (slower,) = clock.run(60, _RATE / 40)
     assert slower == (LinkState.SLOW, LinkState.SLOW)
-    assert clock.tracker.part == Fraction(1, 20)
+    assert (clock.tracker.part, clock.tracker.since_s) == (Fraction(1, 20), 0.25)  # slow since then
     (healthy,) = clock.run(60, _RATE)
     assert healthy[1] == LinkState.HEALTHY
     clock = _Clock()
