@@ -28,7 +28,7 @@ MAX_RANKS_SECOND_METHOD = 1024
 
 _OPTIMAL_METHODS = ("bfb", "forest")
 Cost = tuple[Fraction, int]
-"""(time per byte, number of steps)."""
+"""Cost of a schedule: (time per byte, number of steps). Costs are compared in this order."""
 
 
 class Auto(Method):
@@ -196,7 +196,7 @@ class TimedChoices:
         return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
     def _of(self, method: Method, size_bytes: int) -> TimedChoice | None:
-        """Return a choice for `method` without predicted `seconds`, or None if it does not support the task."""
+        """Return a choice for `method`, with `seconds` not yet set, or None if the method does not support the task."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key in self._known:

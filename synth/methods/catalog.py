@@ -61,7 +61,7 @@ class OutwardMethod(Method):
         back = reverse_allgather(there, topology, original_link)
         if collective.name != CollectiveName.ALLREDUCE:
             return back
-        # If the network is identical to its transpose, both halves are the same.
+        # If the network is identical to its transpose, one schedule serves both phases: backwards, then forwards.
         is_same = transposed.id == topology.id
         forwards = (
             there.on(topology)
@@ -167,7 +167,7 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Return whether to make trees for a few roots and map them to the others by symmetries (on large networks)."""
+    """Return whether to make trees for only a few roots of a large network, and map them to all roots by symmetries."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
@@ -212,7 +212,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Names of methods in other libraries and papers, in the form that `chorale.synth.errors.plain` returns."""
+"""Maps names in other libraries and papers, as `chorale.synth.errors.plain` returns them, to names in `METHODS`."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {

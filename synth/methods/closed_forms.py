@@ -1,4 +1,4 @@
-"""Lists algorithms with a closed form. Each can make a schedule or, on very large networks, compute only its traffic.
+"""Lists algorithms with a closed form, which make a schedule or, on very large networks, compute only its traffic.
 
 Also makes double binary trees: each of two trees carries half of the data, and no rank is an inner node of both trees.
 

@@ -77,8 +77,8 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
     """Combine two allgathers into one on `topology`, the union of a network G and its transpose (all links reversed).
 
     `forwards` sends the first half of every shard over G, and `backwards` sends the second half over the transpose of
-    G. The two share no links, so their steps run in parallel. The number of chunks is twice the least common multiple
-    of both schedules' chunk counts. O(rows).
+    G. The two schedules share no links, so their steps run in parallel. The number of chunks is twice the least common
+    multiple of both schedules' chunk counts. O(rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, where the
     network is reverse-symmetric and `backwards` is the image of `forwards`.
     """

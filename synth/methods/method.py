@@ -50,7 +50,10 @@ class Options:
 
     @property
     def balanced_bytes(self) -> int | None:
-        """Vector size for which bfb considers link latencies. None if `link_gbps` is set: schedules do not store it."""
+        """Vector size for which bfb considers link latencies, or None to ignore them.
+
+        They are also ignored if `link_gbps` is set, because schedules do not store that option.
+        """
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:

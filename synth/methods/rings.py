@@ -160,7 +160,7 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int = 0) -> list[SendStep]:
-    """Return a ring reduce_scatter in which an owner's sums come from `ahead` ranks before and `back` ranks after it.
+    """Return a ring reduce_scatter in which owners get sums from `ahead` ranks before and `back` ranks after them.
 
     It takes max(ahead, back) steps. With `ahead` = N - 1 and `back` = 0, sums go around the ring: in step t, position p
     forwards the sum for position p - 1 - t. If both are about N / 2, this is BFB on a ring, backwards in time. Source:
@@ -254,8 +254,8 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     In each box, a ring follows a cycle of links between the box's ranks or, if there is no such cycle, the rank order
     over the box's switch. Then it continues in the next box. Ring c enters the first box at the cycle's c-th rank, so
     that every network port receives data from one ring and sends data of one ring. Every second box is crossed
-    backwards, so that a ring enters a box on the rail on which it left the previous box (if the number of boxes is odd,
-    not from the last box to the first). Takes N - 1 steps per phase. Requires `count_boxes` >= 2.
+    backwards, so that a ring enters a box on the rail on which it left the previous box. If the number of boxes is odd,
+    this does not hold for the first box. Takes N - 1 steps per phase. Requires `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes

@@ -1,8 +1,9 @@
 """Computes exact bounds on the all-to-all rate. The rate of a Cartesian product follows from its factors' rates.
 
-rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). This rate is reached if data move along the first dimension to the
-target's first coordinate (N2 times as much data as in G1 alone), then along the second dimension. No schedule is
-faster: if only the links along one dimension have prices, a path in the product costs as much as a path in that factor.
+rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1), where N1 and N2 are the factors' numbers of ranks. This rate is
+reached if data move along the first dimension to the target's first coordinate (N2 times as much data as in G1 alone),
+then along the second dimension. No schedule is faster, because the prices that prove a factor's rate also prove this
+bound for the product: if only links along one dimension have prices, a path costs as much as in that factor.
 """
 
 from collections.abc import Sequence
@@ -74,7 +75,7 @@ MIN_SEARCHED_CELLS = 2**20
 """With at least this number of (source, link) pairs, searching for symmetries saves time."""
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
-"""If the largest capacity exceeds the smallest by more than this factor, prices need finer units."""
+"""If the largest capacity is more than this many times the smallest, prices in finer units are tried as well."""
 
 
 def alltoall_rate(
@@ -162,7 +163,8 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
     """Return (exact upper bound on the rate, int64[C]: prices of link classes that prove it).
 
-    Tries the solver's prices and equal prices, and chooses the prices that prove the smallest bound.
+    Tries the solver's prices (in finer units as well if capacities differ widely) and equal prices, and chooses those
+    that prove the smallest bound.
     """
     candidates = [integer_prices(solution.prices), np.ones(len(solution.prices), dtype=np.int64)]
     capacity = reduction.full.class_capacity

@@ -24,7 +24,7 @@ FEW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
 MORE_COUNTS = (96, 128, 192, 256, 384, 512, 720, 1024, 2048, 4096)
 _NEARLY_BEST = Fraction(201, 200)
 ENOUGH = Fraction(101, 100)
-"""If flows are within 1 % of the upper bound, they are not improved further."""
+"""If the rate of flows is within 1 % of the upper bound, the flows are not improved further."""
 ROUNDS = 16
 _MANY_CELLS = 2**18
 _FEW_ROUNDS = 2
@@ -99,7 +99,7 @@ class SharedFlows:
             yield block, flows if self.factor is None else flows * self.factor
 
     def routed(self, units: int) -> Router:
-        """Round the flows of all sources, with `units` from every source to every rank, and return the router."""
+        """Round the flows of all sources so that each source sends `units` to each rank; return the router."""
         router = Router(self.reduction.full, units)
         for block, flows in self.blocks():
             router.route(flows, block)

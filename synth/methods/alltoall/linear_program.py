@@ -190,10 +190,12 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commodities:
-    """The flow problem of an all-to-all: all links, and one source per symmetry class (all ranks without symmetries).
+    """The flow problem of an all-to-all: all links, and one source per class of symmetric ranks.
 
-    demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row if all
-                    sources send the same (1 to every rank); a source's entry for itself is ignored
+    Without symmetries, every rank is a source.
+
+    demand:         int64[1 or K, nodes], units that each source sends to each node: 0 for switches, ignored for the
+                    source itself. There is only one row if all sources send the same: 1 unit to every rank.
     src, dst:       int32[links], ends of the links, without self-loops and sorted by dst
     incoming:       int64[nodes + 1]; links `incoming[v]` to `incoming[v + 1] - 1` end in v
     outgoing:       int64[nodes + 1], offsets into `outgoing_links`, which lists the links sorted by src
@@ -335,7 +337,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `solution` with flows of the least total load for which the busiest link is not busier than before."""
+    """Return `solution` with the flows that have the least total load without raising the largest load / capacity."""
     small, (net, demands) = reduction.small, _deliveries(reduction)
     loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
@@ -347,7 +349,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
 
 
 def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Return matrix entries as (link class, variable class, load on each link of the class if the variable is 1)."""
+    """Return load matrix entries: (link class, variable class, load of each such link if the variable is 1)."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows, used = np.broadcast_to(small.link_class, reduction.columns.shape), _usable(small)

@@ -6,10 +6,11 @@ path over the link. So flows change smoothly with prices, and only prices need t
 
 Imagine that data pay each link its price, so that a link earns its price times its load. If prices are scaled such that
 all links together earn 1 at full capacity, every schedule has a link whose load / capacity is at least the sum of
-distances. The derivative of the smoothed sum with respect to a link's price is the link's load, so at the best prices,
-loads are proportional to capacities. These prices are found by quasi-Newton steps in the logarithms of the prices. This
-takes about ten passes if many paths cost about the same, as in random networks. If there are few paths, the flows
-alternate between them as prices change, so the flows of each pass overload some links. Then a linear program with one
+distances. Distances are smoothed, and the derivative of their sum with respect to a link's price is the link's load.
+So at the best prices, loads are proportional to capacities. These prices are found by quasi-Newton steps in the
+logarithms of the prices. A pass computes the loads for one set of prices. About ten passes are enough if many paths
+cost about the same, as in random networks. If there are few paths, the flows switch from one path to another as
+prices change, so the flows of each pass overload some links. Then a linear program with one
 variable per pass decides which fraction of the data uses the flows of each pass, and loads are mixed in the same
 proportions. If no step makes progress, each pass uses prices between the best prices and the dual prices of the
 mixture.
@@ -48,7 +49,7 @@ class PricedLoads(NamedTuple):
     """Link loads and costs of the flows that result from link prices.
 
     whole:        int64[C], exact total load of the links in each class, where a demand of 1 counts as `units`
-    paid, smooth: sum of the distances of all data, and the same sum of smoothed distances
+    paid, smooth: sum of the distances of all data, and sum of their smoothed distances
     """
 
     whole: NDArray[np.int64]
@@ -305,7 +306,7 @@ class _Climb:
         return result
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point whose prices are those of the best upper bound, moved a little towards the duals `duals`."""
+        """Return the point whose prices are those of the best upper bound, moved a little towards `duals`."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices

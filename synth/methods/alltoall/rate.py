@@ -63,7 +63,7 @@ def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int64]:
-    """Return `prices` scaled to whole numbers that are as large as 53 bits allow for sums along `node_count` links."""
+    """Return `prices` scaled to whole numbers up to 2^50 / node_count^2, so small that sums along paths stay exact."""
     clipped = np.clip(prices, 0, None)
     units = 2**50 // node_count**2
     fine: NDArray[np.int64] = np.rint(clipped / max(clipped.max(initial=0.0), 1e-300) * units).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Makes all-to-all schedules: decomposes each source's flow into paths to all targets that carry whole chunks."""
+"""Makes all-to-all schedules: decomposes the flow of each source into paths to all targets, in whole chunks."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -92,12 +92,12 @@ def symmetric_bfb(
 ) -> SymmetricSchedule:
     """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
-    It has the same steps, chunks and cost as `bfb_allgather` (or the reversed schedule), because symmetries map rank 0
-    to all other ranks, so that all ranks need the same time in each step. O(degree * links) for hop counts, plus the
-    time for the flow problems of one rank.
+    Its steps, chunks and cost are the same as if `bfb_allgather` had made the schedule (for a reduce_scatter, on the
+    transpose): symmetries map rank 0 to all other ranks, so that all ranks need the same time in each step.
+    O(degree * links) for hop counts, plus the time for the flow problems of one rank.
 
     Raises:
-        InvalidInput: unless symmetries of `topology` map rank 0 to every rank, and in the same cases as
+        InvalidInput: if symmetries of `topology` do not map rank 0 to every rank, and in the same cases as
             `bfb_allgather`.
     """
     from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts  # noqa: PLC0415
@@ -124,14 +124,14 @@ def bfb_allgather(
 ) -> Schedule:
     """Return the BFB allgather of a strongly connected network without switches. The number of steps is the diameter.
 
-    Every step takes exactly the least time that any assignment to shortest paths allows, for any bandwidths. The
-    certificate names the node and the links that determine the time of each step;
+    For any bandwidths, every step takes exactly the least time that any division of the data among shortest paths
+    allows. The certificate names the node and the links that determine the time of each step;
     `chorale.synth.verify.bfb_certificate` checks it. Takes O(N * links) for hop counts, then O(N * degree) and a few
     small flow problems per step for every node (on large networks with symmetries, for one node), then O(rows).
 
     Args:
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
-        size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, the time of a step is the
+        size_bytes: size of the complete vector in bytes; None to ignore latencies. With a size, a step takes the
             largest latency + load / bandwidth of any link, and links whose latency is too high are not used. If
             latencies differ, an enormous number of chunks may be necessary to be as fast as divisible shards. If 64 are
             not enough, several numbers up to 64 are tried, then larger ones up to 4096, including numbers for which the
@@ -139,8 +139,8 @@ def bfb_allgather(
             chosen, or else the fastest number. The certificate contains both times.
 
     Raises:
-        InvalidInput: if there are switches or unreachable nodes, if numbers exceed the limits, or if `size_bytes` is
-            given but bandwidths are not in bytes per second.
+        InvalidInput: if there are switches or unreachable nodes, if there are too many nodes, hops or chunks, if
+            numbers would exceed 64 bits, or if `size_bytes` is given but bandwidths are not in bytes per second.
     """
     is_large = topology.compute_count >= MIN_EXPANDED_SYMMETRICALLY and not topology.switch_count
     if is_large and automorphisms_are_transitive(topology):

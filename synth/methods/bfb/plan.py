@@ -82,9 +82,10 @@ def delays_in_ticks(
 def require_magnitude(
     clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
 ) -> None:
-    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and up to `capacity` into each node.
+    """Raise InvalidInput unless times fit into 64 bits. `capacity` is the largest total capacity into a node.
 
-    Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication.
+    Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication;
+    `delay` is the largest delay in ticks.
     """
     if (shards * clock.grain + capacity * delay) * capacity * chunks < 2**62:
         return
@@ -179,8 +180,8 @@ def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
 def network_of_nodes(topology: Topology, chosen: NDArray[np.int64], size_bytes: int | None = None) -> BfbNetwork:
     """Return the part of `topology` that determines what the nodes `chosen` receive, with nodes renumbered from 0.
 
-    It consists of the links into these nodes and the hop counts to both ends of these links. If rank 0 is the first of
-    `chosen`, its links keep their ids, because links are sorted by target. O(nodes considered * links).
+    This part consists of the links into these nodes and the hop counts to both ends of these links. If rank 0 is the
+    first of `chosen`, its links keep their ids, because links are sorted by target. O(nodes considered * links).
     """
     capacities, unit = _capacities(topology)
     delays, clock = delays_in_ticks(topology, size_bytes, unit)
@@ -283,7 +284,7 @@ def block_loads(network: BfbNetwork, block: Block) -> Loads:
 
 
 def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
-    """Return the least time of each step for the nodes in `block` with whole chunks, but no less than in `shared`."""
+    """Return each step's least time for the nodes in `block` with whole chunks, or its time in `shared` if longer."""
     network, chunks, start = shared
     times = start.top.copy(), start.bottom.copy()
     return Loads(*native.integral_chunk_times(*block, problems_of(network)[0], chunks, *times))
@@ -325,7 +326,7 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
     `MAX_TIMED_CHUNKS` are tried, and if all fail, `_nearly_best_chunks` chooses a number. Raises InvalidInput if more
     than `MAX_CHUNKS` would be needed.
     """
-    needed = sufficient = 1  # lcm of the denominators of capacity * (time - delay) / grain: critical links, all
+    needed = sufficient = 1  # lcm of denominators of capacity * (time - delay) / grain, of critical and of all links
     kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))
     for step in range(len(loads.top)):
         time = loads.time(step)

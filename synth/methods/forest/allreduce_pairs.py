@@ -73,8 +73,8 @@ def integral_pairs(
 ) -> IntegralPairs:
     """Round `split` to the fewest whole trees that lose no speed or, given `k`, to an average of k pairs per rank.
 
-    If more than `most_pairs` pairs would be needed, about `most_pairs` are used. Given k or too many pairs, roots get
-    pairs in proportion to their rates, and the least time in which these fit is found by bisection.
+    If more than `most_pairs` pairs would be needed, about `most_pairs` are used. In this case and if k is given, roots
+    get pairs in proportion to their rates, and the least time in which these pairs fit is found by bisection.
 
     Raises:
         InvalidInput: for k outside 1 to `most_pairs` / ranks, and if numbers would exceed 64 bits.
@@ -105,7 +105,7 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return two functions: one rounds `split` to `pairs` pairs at a given scale; the other tests whether they fit."""
+    """Return two functions: one rounds `split` to `pairs` pairs at a given scale, the other tests whether these fit."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     turned, origin = transpose_with_links(topology)
 
@@ -119,8 +119,8 @@ def _apportioned_pairs(
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
     """Round `split` to whole trees like `integral_pairs` without k. If this loses more than 0.1 %, seek faster trees.
 
-    The loss may be due to links that are too narrow for one tree, so splits without tiny flows, and small numbers of
-    pairs per rank, are tried as well.
+    The cause may be links that are too narrow for one tree, so splits without tiny flows, and small numbers of pairs
+    per rank, are tried as well.
 
     gap: accepted time above the optimum (relative), if the optimum needs more than `FEW_TREES` pairs per rank
     """
@@ -205,7 +205,7 @@ def pair_schedule(
     so the lowest in-trees of a root sum the units of its highest out-trees.
 
     Raises:
-        InvalidInput: if a switch cannot be removed, like `remove_switches`.
+        InvalidInput: if a switch cannot be removed (see `remove_switches`).
     """
     turned, origin = transpose_with_links(topology)
 

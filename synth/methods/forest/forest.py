@@ -45,7 +45,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
         old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks of both networks with
             the same node id are the same rank.
         topology: the network for which trees are needed.
-        network: the ranks of `topology`, without switches, with any number of trees per root.
+        network: `topology` after its switches have been removed; roots may have any number of trees.
 
     Raises:
         InvalidInput: if `old` is any other kind of schedule.
@@ -160,7 +160,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
     """Remove all switches; return (optimum for the first k for which this works, resulting network, trees per link).
 
-    If it works for no k, a switch has more bandwidth out than in, and only a part of it is used (`within_switches`).
+    If no k works, a switch has more bandwidth out than in. Then links are used only as far as `within_switches` says.
     """
     topology, collective = task.topology, task.collective
     weights = shards_of_ranks(topology, collective)

@@ -78,13 +78,13 @@ def overflow_error(value: str) -> InvalidInput:
 
 
 def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
-    """Return up to `most` cuts that cannot carry all trees that cross them, as bool[cuts, nodes]: their sink sides."""
+    """Return bool[cuts, nodes]: sink sides of up to `most` cuts that cannot carry all trees that cross them."""
     sinks = np.arange(network.nodes) < network.compute_count
     return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
 
 
 def carries_all_trees(network: ForestNetwork) -> bool:
-    """Return whether every cut can carry the trees that cross it. If there are no switches, such trees then exist."""
+    """Return whether every cut can carry the trees that cross it. If so, and without switches, a packing exists."""
     return len(narrow_cuts(network, 1)) == 0
 
 

@@ -160,7 +160,10 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Combine the arcs that nodes have chosen (`pieces`) into trees. A new tree begins where a node changes its arc."""
+    """Combine the arcs that nodes have chosen (`pieces`) into trees, and drop trees that do not reach every node.
+
+    A root's consecutive units form one tree as long as no node receives them over a different arc.
+    """
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
@@ -292,7 +295,7 @@ def pack_trees(
 
 
 def _tries(network: ForestNetwork) -> int:
-    """Return how many orders of the roots to try: several on small networks, because packing them is fast."""
+    """Return how many orders of the roots to try: several on small networks, because packing is fast there."""
     return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
 
 
@@ -313,7 +316,7 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
                 return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks < rollbacks:
             packing.add_batch()
-        # On small networks, growing trees exactly is fast, and the trees have weights.
+        # On small networks, the exact algorithm is fast, and needs fewer trees because these have weights.
         elif _tries(network) > 1 or not packing.add_all_of_one_root():
             packing.add_exactly()
     trees = joined_trees(packing.parts)

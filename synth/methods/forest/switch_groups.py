@@ -53,7 +53,7 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
     A fabric is a connected component of switches. Fabrics are sorted into heights: by their switches' largest hop count
     from a rank, then by the number of ranks from which they are entered, then by arc capacity, largest first. Similar
     numbers count as equal, so a rail that lacks a rank is not below the other rails. A cluster below a fabric consists
-    of the ranks that lower fabrics connect. Direct arcs between ranks are below every fabric.
+    of ranks that are connected by lower fabrics. Direct arcs between ranks are below every fabric.
     """
     count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

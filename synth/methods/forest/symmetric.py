@@ -42,7 +42,7 @@ from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 Table = NDArray[np.int64]
 MAX_GENERATORS = 4
-"""Up to this number of symmetries, they are tried together and each on its own. More symmetries are tried together."""
+"""Up to this number of symmetries, they are tried together and each on its own. More are only tried together."""
 
 
 class BaseRows(NamedTuple):
@@ -75,7 +75,7 @@ class _Side:
 
     up, down: int64[ranks, hops]: links from the rank to the switch, and back
     switch:   int64 per rank: the switch at the end of its path
-    room:     number of messages with rank 0's data that these links can carry if other ranks' data take equally many
+    room:     number of messages with rank 0's data that these links can carry, along with as many of each other rank
     """
 
     up: Integers
@@ -89,12 +89,13 @@ class _Side:
 
 
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return the transfers of rank 0's k trees, or None if ranks differ or links would exceed `carried` trees.
+    """Return the transfers of rank 0's k trees, or None if links would have to carry more trees than `carried`.
 
+    Also returns None if translations do not map rank 0 to all ranks, or if ranks do not have two switches (`_places`).
     Rank 0 sends its data to all ranks of its box. From there, each tree enters every other box at least once, and more
-    often if the links inside that box cannot carry the rest. It always enters at the rank with the sender's index.
-    Ranks that receive all trees from outside their box send missing trees to its other ranks in turn. O(links log links
-    + ranks).
+    often if the links inside that box cannot bring it to all ranks. It always enters at the rank with the sender's
+    index. Ranks that receive all trees from outside their box take turns in sending the missing trees to its other
+    ranks. O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
         return None
@@ -173,7 +174,7 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
     source = np.where(later[place] == 0, 0, places[0, place])
     links = outer.routes(source, places[box, place])
     parts.append((later[place], links, np.zeros_like(box), entered[box, place]))
-    # In other boxes, the ranks that receive all trees from outside send the missing trees to the other ranks, in turn.
+    # In other boxes, the ranks that receive all trees from outside take turns in sending the others what they lack.
     box, place = np.nonzero(entered < k)
     box, place = box[box > 0], place[box > 0]
     server = place % (entered == k).sum(axis=1)[box]
@@ -191,9 +192,8 @@ def symmetric_forest(
 ) -> SymmetricSchedule | None:
     """Return the unverified allgather, reduce_scatter or allreduce along optimal trees, in symmetric form.
 
-    Returns:
-        The schedule, or None if `topology` has no translations or if no construction in this module finds such trees.
-        Takes as long as `optimum`, then O(roots of a block * links + base rows * log links).
+    Returns None if `topology` has no translations or if no construction in this module finds such trees. Takes as long
+    as `optimum`, then O(roots of a block * links + base rows * log links).
 
     Raises:
         InvalidInput: in the same cases as `optimum`.
@@ -247,9 +247,10 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
 def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return transfers on trees of least height: nodes receive each tree from a neighbour one hop nearer to the root.
 
-    The tree of root 0 reaches node v in the same way as the tree of root -v reaches node 0, so it is enough to choose
-    from which neighbours node 0 receives trees. Returns None if there are switches, parallel links or several orbits of
-    ranks, or if nearer neighbours cannot send all trees. O(degree * (links + nodes)).
+    Let -v be the node that the translation from 0 to v maps to 0. The tree of root 0 reaches v in the same way as the
+    tree of root -v reaches 0, so it is enough to choose from which neighbours node 0 receives trees. Returns None if
+    there are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot send all trees.
+    O(degree * (links + nodes)).
     """
     links, translations = topology.links, moves.translations
     if topology.switch_count or translations.rank_orbits > 1:

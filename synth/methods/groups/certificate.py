@@ -1,16 +1,17 @@
 """Computes the lower bounds that link prices prove for concurrent collectives. Shares no code with the planner.
 
-Data travel between members of a group along paths, which cost at least as much as the cheapest paths. Each part of the
-data in
-- an all-to-all travels from its source to its target;
-- an allgather or a broadcast reaches all members; the messages by which each member first receives it form a tree from
-  its root, which costs at least as much as a cheapest tree;
-- a reduce-scatter or a reduce is collected along such a tree towards its root;
-- an allreduce needs 2 (p - 1) messages between any p disjoint sets that together contain all members. For every price
-  t, the messages that cost more than t must connect the p(t) sets that cheaper messages leave unconnected. So all
-  messages together cost at least twice as much as a cheapest spanning tree, where the price between two members is that
-  of the cheaper direction. The messages also bring each member's data to all others and all others' data to this
-  member, so they cost at least as much as a cheapest tree from the member, and as much as a cheapest tree to it.
+Data travel between members of a group along paths, which cost at least as much as the cheapest paths. What each part of
+the data needs depends on the collective:
+- all-to-all: a path from its source to its target;
+- allgather or broadcast: the messages by which each member first receives the part form a tree from the part's root,
+  which costs at least as much as a cheapest tree;
+- reduce-scatter or reduce: a tree along which the part is collected towards its root;
+- allreduce: 2 (p - 1) messages between any p disjoint sets that together contain all members. For every price t, let
+  p(t) be the number of sets into which messages that cost at most t could connect the members; then at least 2 (p(t) -
+  1) messages cost more than t. So all messages together cost at least twice as much as a cheapest spanning tree, where
+  the price between two members is that of the cheaper direction. The messages also bring each member's data to all
+  others and all others' data to this member, so they cost at least as much as a cheapest tree from the member, and as
+  much as a cheapest tree to it.
 
 In time T, the data on a link cost at most T * price * bandwidth, so T >= (total cost of the data) / (sum of price *
 bandwidth). Bounds are computed exactly.

@@ -1,4 +1,4 @@
-"""Describes groups of ranks, each of which runs a collective at the same time on one network."""
+"""Describes groups of ranks that run their collectives at the same time on one network."""
 
 from dataclasses import dataclass
 

@@ -252,7 +252,9 @@ class SharedSchedules:
 
 
 def shared_schedules(topology: Topology, packing: rings.GroupPacking, chunks: int | None = None) -> SharedSchedules:
-    """Return verified schedules for all groups in `packing`. Without `chunks`, a small number that suffices is chosen.
+    """Return verified schedules for all groups in `packing`, with `chunks` chunks per shard.
+
+    Without `chunks`, several numbers are tried, and the smallest one that is nearly as fast as the best is chosen.
 
     Raises:
         CheckFailed: if the link loads of the verified schedules differ from those in the packing.
@@ -334,7 +336,7 @@ def _member(topology: Topology, packing: rings.GroupPacking, number: int, chunks
 def _shards(
     group: Group, root: int, way: rings.Routing, units: tuple[int, int], chunks: int
 ) -> Iterator[tuple[Column, int, int]]:
-    """Yield (shard of each transfer, first chunk, last chunk + 1) for the chunks `units` of the data of `root`."""
+    """Yield (shard of each transfer, first chunk, last chunk + 1) for the range `units` of chunks of `root`'s data."""
     first, last = units
     if group.collective.is_alltoall:
         yield root * len(group.ranks) + way.target, first, last

@@ -225,8 +225,9 @@ def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
 
 
 def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fraction) -> GroupPacking:
-    """Return `packing` with the best bound that a few sets of prices prove, and its gap with `parts` chunks per shard.
+    """Return `packing` with the best bound that a few sets of prices prove, and with the gap to this bound.
 
+    The gap is that of the plan with `parts` chunks per shard.
     If `close` is above 1 %, the first bound that makes the gap at most `close` is used.
     """
     topology = fabric.topology
@@ -278,9 +279,10 @@ def _ways(fabric: RailFabric, group: Group, root: int, path: PathOf) -> tuple[Ro
 def _tree(fabric: RailFabric, group: Group, root: int, entry: int | None = None) -> Parents:
     """Return a tree from `root` through all members, box after box.
 
-    In a box with a switch, the tree is a path. In a box with links between all pairs of members, the first member sends
-    to all others.
-    entry: position of the member in each box that sends to the next box; by default, it differs between boxes
+    In a box with a switch, the tree is a path. In a box with links between all pairs of members, the member that
+    the data reach first sends them to all others.
+    entry: position of the member in each box that sends to the next box; by default, the root's position or, if boxes
+           have switches, positions in turn
     """
     grid = _grid(fabric, group)
     boxes, width = grid.shape

@@ -36,12 +36,12 @@ from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]
-"""A pair's coefficient in each row of the linear program: how often the pair uses the resource that the row limits."""
+"""A pair's coefficients, by row of the linear program: how often the pair uses the resource that the row limits."""
 
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Maximum size of trees (ranks and switches) if trees from all roots are compared, and if only those of rank 0 are."""
+"""Maximum number of ranks and switches in a tree: if all roots are compared, and if rank 0 is the only root."""
 _MAX_WORK = 2**17
 """Approximate limit on (number of trees made in all rounds) * (number of nodes in a tree)."""
 MAX_TREES = 2**11
@@ -229,7 +229,7 @@ class _PairSearch:
         for index, link in enumerate(topology.links):
             if link.src != link.dst:
                 self._leaving[link.src].append((link.dst, index))
-        # No path leads through ranks or, for the same tree both ways, through switches that add without a limit.
+        # Paths only end at ranks and, if trees are used both ways, at switches that add without a limit.
         unlimited = [node for node in self.adders if is_both_ways and node not in self.limits]
         self._ends = frozenset([*ranks, *unlimited])
         self._cost: Floats = np.zeros((0, 0))  # cost of the cheapest path between any two of `nodes`

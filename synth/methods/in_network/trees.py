@@ -177,10 +177,11 @@ def _solved(program: TreeProgram) -> Floats:
 def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | None) -> WholeUnits:
     """Round `split` to whole units so that all cuts can carry the trees.
 
+    Roots get units in proportion to their rates. Links are scaled by the smallest factor found for which trees fit.
+
     Args:
         units: approximate number of units; None for the smallest number that loses no speed, or about 2^17 if this
-            number exceeds `MAX_UNITS`. Roots get units in proportion to their rates. Links are scaled by the smallest
-            factor found for which the trees fit.
+            number exceeds `MAX_UNITS`.
 
     Raises:
         InvalidInput: if the trees do not fit at any scale for which amounts fit into 64 bits.

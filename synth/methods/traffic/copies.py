@@ -211,7 +211,10 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges` over `paths`, in units of `unit` chunks. Both have the same total per pair."""
+    """Return the plan that sends `edges` over `paths`. All amounts are in units of `unit` chunks.
+
+    For each pair of ranks, the amounts of the edges and of the paths must have the same sum.
+    """
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
@@ -285,7 +288,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
 
     part, begin, amount, helper = _shared(first.amount, copies, load, level, first.source, helpers)
     row_of, reached = _gathered(first, part)
-    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # sent back to the origin by a helper
+    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # no helper sends data back
     home = np.where(helper < 0, first.source[part], helper)
     homed = _routing_of(routing, home, row_of[~back], reached[~back], amount)
     return _Homes(homed, first.source[part], number[part], lo[part] + begin, via[part])
@@ -303,8 +306,8 @@ def _shared(
 
     amount, copies: chunks of each row, and how often its unit `unit[row]` would send each chunk
     load, level:    for each unit, its load and the limit on its load, in chunks
-    helpers:        returns the units that could copy a given row for a given unit, as pairs (1 if the row must be sent
-                    to the helping unit only for this purpose, else 0; helping unit)
+    helpers:        function of a row and its unit that returns the units that could make the copies instead, as
+                    pairs (1 if the row must be sent to that unit only for this purpose, else 0; that unit)
 
     Returns:
         Columns of parts of rows: row, first chunk, number of chunks, unit that copies the part (-1: the row's own).
@@ -350,7 +353,7 @@ def _routing_of(like: TokenRouting, source: Numbers, row: Numbers, targets: Numb
 def _over_rails(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, start: Numbers, known: Edges | None = None
 ) -> Edges:
-    """Return the edges from origins to homes, to relays in the same box, over NICs to other boxes, and then to targets.
+    """Return the edges of paths that lead from origins over homes, relays in the same box and NICs to the targets.
 
     Args:
         fabric: the network.
@@ -478,14 +481,14 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return edges to those relays that do not receive the data through `star`. One edge may serve several boxes."""
+    """Return edges to those relays to which `star` has no edge for the row. One edge may serve several boxes."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]
     if not len(order):
         return Edges(*(order for _ in Edges._fields))
     key, lo, hi = key[order], lo[order], hi[order]
-    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # separates keys
+    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # keeps keys apart
     reached = np.maximum.accumulate(begin + hi)
     first = np.flatnonzero(np.append(True, begin[1:] + lo[1:] > reached[:-1]))
     last = np.append(first[1:], len(key)) - 1

@@ -185,9 +185,7 @@ class RailFabric:
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links from `source` to `target` over the NICs of `sender` and `receiver` (-1: over no NIC).
 
-        Inside a box, data may take a detour over a relay or NICs. Then `sender` and `receiver` are: both the rank that
-        relays; or `source` and `target`, if their NICs share a switch; or two relays in another box, at the same places
-        as `source` and `target`.
+        Inside a box, data may take a detour over a relay or NICs, as explained for `Pieces`.
         """
         if sender < 0:
             return self.lane(source, target)
@@ -313,7 +311,10 @@ class _Graph:
         return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
-        """Return the path from `rank` to its rail's switch (without a switch, halfway to another rank) as nodes."""
+        """Return the nodes on the path from `rank` to its rail's switch, or None if there is no such path.
+
+        If the path leads to another rank instead, it ends halfway, at the node that takes the place of a switch.
+        """
         outside = self.near[rank] - box
         path = [rank]
         while len(outside) == 1:
@@ -359,7 +360,7 @@ def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topo
 
 
 class ShortestPaths:
-    """A shortest path from every rank to every node. Its last link is the first one from a node that is one hop nearer.
+    """A shortest path from every rank to every node. If several links can be the last one, the first of them is used.
 
     hops:    float64[ranks, nodes], length of each path
     parents: int64[ranks, nodes], each path's last link; -1 at the source
@@ -411,7 +412,7 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (amounts that ranks send to relays, amounts that relays forward), arrays of the same shape as `demand`.
 
-    Data within a box need no relay; they are part of the second amounts.
+    Data within a box need no relay. They are part of the second array, in the row of their source.
     """
     ranks = len(relays)
     first, second = np.zeros_like(demand), np.zeros_like(demand)

@@ -48,7 +48,8 @@ class TrafficPlan(ABC):
     fluid:  best known time if flows may split chunks; at most `time`
     bound:  lower bound on the time of any plan
     method: how the plan was found: "lp", "prices", "moves" (starts from the usual paths), "warm" (starts from an
-            earlier plan) or "two level"; "direct", "sender rail" or "receiver rail" if the plan is this baseline
+            earlier plan) or "two level"; for a plan that is a baseline, its name: "direct", "sender rail" or
+            "receiver rail"
     """
 
     topology: Topology

@@ -7,7 +7,7 @@ links. Prices prove bounds: each unit from s to t costs at least the price of th
 T, the data on a link cost at most T * price * bandwidth. So T >= (sum of amount * distance) / (sum of price *
 bandwidth) for any prices. Equal prices on the links into a set of nodes give the bound of that cut.
 
-This module also computes the time without a plan, if traffic is sent as libraries send it.
+This module also computes how long the same traffic takes if it is sent as libraries do, without a plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ BASELINES: Mapping[str, str] = {
     "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
     "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
 }
-"""How libraries send traffic. A plan is compared with the fastest of these. In a single box, rails equal `direct`."""
+"""Ways in which libraries send traffic. A plan is compared with the fastest. In a single box, all are like `direct`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,7 +243,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in closed form, with chunks of one matrix unit, on boxes with rails; otherwise use `plan_traffic`.
+    """Return a plan in closed form with chunks of one matrix unit or, without boxes with rails, that of `plan_traffic`.
 
     If there is no traffic, the plan takes no time and cannot be turned into a schedule.
     """

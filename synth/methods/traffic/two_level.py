@@ -35,8 +35,11 @@ _MOST_CELLS = 2**17
 class Pieces(NamedTuple):
     """Pieces of traffic: piece i sends `amount[i]` from source to target over the sender's and the receiver's NIC.
 
-    sender, receiver: within a box: both -1 (no NIC); or both the rank that relays; or source and target, if their NICs
-                      share a switch; or two relays in another box at the same places, so that four NICs are used
+    A piece within a box takes one of four paths, depending on `sender` and `receiver`:
+    - both are -1: lanes only
+    - both are the same rank: lanes over this rank, which relays the data
+    - they are source and target, whose NICs share a switch: these two NICs
+    - they are ranks in another box, at the places of source and target: these relays, and four NICs
     """
 
     source: Ranks
@@ -83,7 +86,7 @@ def paths_of(fabric: RailFabric, pieces: Pieces) -> FlowPaths:
 
 
 def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
-    """Return a plan that splits `matrix` in the same ratios as `plan`. New pairs take the direct path. O(ranks^2)."""
+    """Return a plan that splits `matrix` as `plan` does. Pairs without data in `plan` take direct paths. O(ranks^2)."""
     fabric, counts = plan.fabric, ChunkCounts(matrix.amounts, Fraction(1))
     pieces, lo = _ordered(fabric, plan.pieces)
     before, now = (amounts[pieces.source, pieces.target] for amounts in (plan.chunks.counts, matrix.amounts))
@@ -176,7 +179,7 @@ def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
 def balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Try a few splits of `sent` over NICs, each with less data on busy lanes; return the best (time, pieces).
+    """Try splits of `sent` over NICs, each with less data on busy lanes than the last; return the best (time, pieces).
 
     A rank with a busy lane sends more data over its own NIC. If the NIC is busy too, it relays less data for others.
 
