@@ -488,7 +488,7 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
     if not len(order):
         return Edges(*(order for _ in Edges._fields))
     key, lo, hi = key[order], lo[order], hi[order]
-    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # keeps keys apart
+    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # separates keys
     reached = np.maximum.accumulate(begin + hi)
     first = np.flatnonzero(np.append(True, begin[1:] + lo[1:] > reached[:-1]))
     last = np.append(first[1:], len(key)) - 1
