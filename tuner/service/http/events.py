@@ -122,8 +122,8 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
         case ["health"]:
             return Topic(state.health, 1.0)
         case ["jobs"]:
-            listed = partial(scheduler.jobs, owner, (), LISTED_JOBS)
-            return Topic(lambda: {"jobs": [job.model_dump(mode="json") for job in listed()]}, 0.5)
+            listed = partial(scheduler.job_texts, owner, (), LISTED_JOBS)
+            return Topic(lambda: {"jobs": [json.loads(text) for text in listed()]}, 0.5)
         case ["campaigns"]:
             return Topic(lambda: {"campaigns": campaign_rows(state.campaigns, caller)}, 2.0)
         case ["job", job]:
