@@ -10,17 +10,17 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology, connected_labels
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})
-"""Kinds of NICs and of switches between boxes. The id of such a node starts with its kind and a colon."""
+"""Kinds of the nodes that connect boxes: NICs and switches. The id of such a node starts with its kind and a colon."""
 
 
 def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int, ...]:
     """Return the box number of each rank. Boxes are numbered from 0 in the order of their first ranks.
 
-    Without `ranks_per_box`, two ranks share a box if they are joined by a path without NICs or switches between boxes,
-    which are recognised by their ids (`NETWORK_KINDS`). If there are none, but the network contains CPUs or PCI
-    switches, all ranks share one box. In other networks, the distinct bandwidths are sorted and divided into fast and
-    slow ones where the ratio of two neighbouring bandwidths is largest. Slow links then count as the network between
-    boxes, unless a rank would be alone in its box: in that case, all ranks share one box.
+    With `ranks_per_box`, each box consists of that many consecutive ranks. Otherwise, two ranks share a box if a path
+    joins them without passing a NIC or a switch between boxes (recognised by its id, see `NETWORK_KINDS`). If the
+    network has no such nodes, but contains CPUs or PCI switches, all ranks share one box. In other networks, links are
+    divided into fast and slow ones where the ratio of successive bandwidths is largest. Slow links then count as the
+    network between boxes, unless a rank would be alone in its box: in that case, all ranks share one box.
     O(links * number of bandwidths).
     """
     ranks = topology.compute_count

@@ -98,8 +98,9 @@ def assemble_topology(
 ) -> Topology:
     """Return the checked topology with all compute nodes first and then all switches, both in the order of `nodes`.
 
-    For large networks, the result includes symmetries that map rank 0 to every other rank, if any are found. If a node
-    or link is invalid, raises InvalidInput with its name. O(L log L), plus the search for symmetries.
+    If the network has at least `MIN_SEARCHED_RANKS` ranks and no switches, the result includes symmetries that map rank
+    0 to every other rank, if any are found. Raises InvalidInput, which names the node or link that is invalid.
+    O(L log L), plus the search for symmetries.
     """
     units: tuple[BandwidthUnit, ...] = get_args(BandwidthUnit)
     if unit not in units:
@@ -146,11 +147,11 @@ def assemble_topology(
 
 
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
-    """Return a switch's ability to multicast or add, with its rate limit, or None if it only forwards data.
+    """Return whether a switch can multicast or add, and with which limits; None if it can only forward data.
 
     attributes: attributes of the switch in a file; `reduce_types` and `reduce_operations` are lists or comma-separated
                 text
-    Raises InvalidInput with the name of the attribute that is invalid.
+    Raises InvalidInput, which names the invalid attribute.
     """
     reduce = _flag(attributes, "reduce", node)
     given = attributes.get("reduce_bandwidth")

@@ -85,8 +85,8 @@ def _arcs_forward(topology: Topology) -> Arcs:
 def diameter(topology: Topology) -> int:
     """Return the diameter: the largest distance between two compute nodes, in links. O(orbits * links).
 
-    Symmetries preserve distances, so searches start from only one node of each orbit under the known symmetries, each
-    of which is checked first.
+    Symmetries preserve distances, so it is enough to search from one node of each orbit. The orbits are those of the
+    known symmetries that `is_automorphism` confirms.
     """
     ranks, arcs = topology.compute_count, _arcs_forward(topology)
     starts = np.unique(checked_orbits(topology)[:ranks], return_index=True)[1]

@@ -22,14 +22,14 @@ def ranked_topology(
 
 
 def require_direct(topology: Topology, function: str) -> None:
-    """Raise InvalidInput if `topology` has switches. `function`: its name for the message, such as "line"."""
+    """Raise InvalidInput if `topology` has switches. `function`: who needs a direct network, such as "line"."""
     if topology.switch_count:
         value = f"{topology.spec} with {topology.switch_count} switches"
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
 
 
 def bidirectional(topology: Topology) -> Topology:
-    """Return topology G with an additional link from v to u for every link from u to v, with the same rates.
+    """Return topology G with an additional link from v to u for every link from u to v, at the same rate.
 
     Degree d becomes 2 d; if G is already bidirectional, the result has two parallel links for each link of G. The nodes
     and symmetries of G are kept, and the result is reverse-symmetric (isomorphic to its transpose). If G is
@@ -51,8 +51,9 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
 
     Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep their bandwidth
     and latency. The result keeps the symmetries of G and gains a symmetry that rotates the copies of every node. If G
-    is reverse-symmetric, so is the result, and bandwidth optimality is kept (theorem 11). Raises InvalidInput if G has
-    switches, or self-loops, which would join copies of the same node. O(links of the result).
+    is reverse-symmetric, so is the result. If G has a bandwidth-optimal schedule, so has the result (theorem 11).
+    Raises InvalidInput if G has switches, or self-loops, which would join copies of the same node. O(links of the
+    result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
     """
     require_direct(topology, "degree")
@@ -174,7 +175,7 @@ class Relabelled:
     """A copy of a network in which some switches have become compute nodes.
 
     origin: int32 per link of `network`: the original link
-    roots:  number of compute nodes that may be tree roots, which are nodes 0 to `roots` - 1
+    roots:  number of possible tree roots, which are the compute nodes 0 to `roots` - 1
     """
 
     network: Topology
@@ -183,7 +184,7 @@ class Relabelled:
 
 
 def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
-    """Return a copy in which `switches` are compute nodes, numbered after the ranks. O(links log links)."""
+    """Return a copy of `topology` with `switches` as compute nodes, numbered after the ranks. O(links log links)."""
     ranks, nodes, links = topology.compute_count, topology.node_count, topology.links
     chosen = sorted(switches)
     order = np.concatenate([np.arange(ranks), chosen, np.setdiff1d(np.arange(ranks, nodes), chosen)]).astype(np.int64)

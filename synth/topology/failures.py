@@ -36,9 +36,9 @@ class LostLink:
 def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink], spec: str) -> Topology:
     """Return `topology` without `nodes` (ranks or node ids) and `links`. The remaining nodes keep their order.
 
-    If all compute nodes are named by rank, they are renamed to their new ranks; other names are kept. Switches left
-    with fewer than two neighbours are removed too, repeatedly. Known symmetries are dropped. Raises InvalidInput if a
-    node or link does not exist, or if fewer than two compute nodes would remain.
+    If all compute nodes are named by rank, they are renamed to their new ranks; other names are kept. Switches with
+    fewer than two remaining neighbours are removed, too, until there are none. Known symmetries are dropped. Raises
+    InvalidInput if a node or link does not exist, or if fewer than two compute nodes would remain.
     """
     link_alive = np.ones(len(topology.links), dtype=bool)
     for link in links:
@@ -92,7 +92,7 @@ def _node(topology: Topology, name: str) -> int:
 
 
 def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
-    """Return bool[links]: whether each link is one of those that `link` names. Raises InvalidInput if none is.
+    """Return bool[links]: True for the links that `link` names. Raises InvalidInput if there are none.
 
     purpose: participle for the error message, for example "removed"
     """
@@ -109,7 +109,7 @@ def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
 
 
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:
-    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once, even if listed twice).
+    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once, even if chosen twice).
 
     Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
@@ -181,10 +181,10 @@ def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
-    """Yield all failures of compute nodes, then of links, then the losses of each of `parts` from any link that has it.
+    """Yield the failures of all compute nodes, then of all links, then the loss of each of `parts` from each link.
 
-    If failures are equivalent under the known symmetries (each checked), only the first of them is yielded.
-    O(symmetries * links).
+    Links without a part are skipped. If failures are equivalent under the known symmetries, only the first of them is
+    yielded. Each symmetry is checked before it is used. O(symmetries * links).
     """
     symmetries = [symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry)]
     orbit = orbits(topology.node_count, symmetries)[: topology.compute_count]

@@ -42,7 +42,7 @@ _ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=
 
 
 def _of_one_topology(change: Callable[[Topology], Topology], links: int = 1) -> Callable[..., TopologyPlan]:
-    """Return a planner for a function of one topology. `links`: factor by which the function multiplies links."""
+    """Return a planner for a function of one topology. `links`: factor by which it multiplies the number of links."""
 
     def plan(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         way_out = f"write {call.name}(spec)"
@@ -157,8 +157,8 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Multiply the bandwidth of some links by a positive factor.
 
-    A factor applies to the links listed since the previous factor. A single factor may be anywhere and applies to
-    all listed links. If a link is listed for two factors, its bandwidth is multiplied by both.
+    A factor applies to the links listed since the previous factor. If there is only one factor, it may be anywhere and
+    applies to all listed links. If a link is listed for two factors, its bandwidth is multiplied by both.
     """
     way_out = f"write {_SCALED}"
     inner = _inner_plan(call, plan_of, way_out)

@@ -206,7 +206,7 @@ class TopologyPlan:
 
 @dataclass(frozen=True, slots=True)
 class SpecForm:
-    """A family or function of specs as `chorale topology list` prints it: name, syntax, example and summary."""
+    """A family or function for specs, as `chorale topology list` prints it: name, syntax, example and summary."""
 
     name: str
     syntax: str

@@ -42,7 +42,7 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
     """Return the topology that `spec` describes, checked by `chorale.synth.topology.check`.
 
     `read_file` returns the bytes of the file at a path; without it, file: specs are rejected. A network that is too
-    large is rejected before anything is built. Raises InvalidInput for a spec that breaks a rule.
+    large is rejected before it is built. Raises InvalidInput for a spec that breaks a rule.
 
     >>> torus = parse_topology("torus:4x4")
     >>> torus.node_count, len(torus.links)

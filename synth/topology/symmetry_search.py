@@ -1,9 +1,10 @@
 """Searches for isomorphisms between networks, and for symmetries of networks without known symmetries.
 
 Uses the method of McKay's program nauty. A partition of the nodes into cells is refined until links do not distinguish
-any two nodes of a cell. Then one node of a cell with several nodes is individualized (gets its own cell), and so on.
-Two networks are searched in parallel (for symmetries, two copies of the same network): in the first, one node per cell
-is tried; in the second, all nodes of the corresponding cell. Cells and their order do not depend on node numbers.
+any two nodes of a cell. Then one node of a cell with several nodes is individualized (gets its own cell), and the cells
+are refined again. Two networks are searched in parallel (for symmetries, two copies of the same network): in the first,
+one node per cell is tried; in the second, all nodes of the corresponding cell. Cells and their order do not depend on
+node numbers.
 
 Symmetries that map rank 0 to each of its neighbours generate a group that maps it to every rank. To find all
 symmetries, the search first finds those that fix all individualized nodes but the last, then those that fix all but the
@@ -33,7 +34,7 @@ from chorale.synth.topology.topology import (
 )
 
 MIN_SEARCHED_RANKS = 1024
-"""Minimum number of ranks for a search for symmetries. Smaller networks are fast without them."""
+"""Minimum number of ranks for a search for symmetries. Smaller networks are handled fast enough without symmetries."""
 MAX_TRIES = 64
 """Maximum number of refinements in the search for one symmetry, in addition to one per individualized node."""
 TRIES_PER_NODE = 8
@@ -53,7 +54,7 @@ class MarkedLinks(NamedTuple):
     """Links grouped by node: the links of node v lead to `heads[heads_offsets[v]:heads_offsets[v + 1]]`.
 
     tails: the sources of each node's incoming links, stored in the same way with `tails_offsets`
-    marks: uint64 per link that identifies its kind (bandwidth and latency) and direction
+    heads_marks, tails_marks: uint64 per link that identifies its kind (bandwidth and latency) and direction
     """
 
     heads_offsets: NDArray[np.int64]
@@ -78,7 +79,7 @@ class OrderedCells(NamedTuple):
     size: NDArray[np.int32]
 
     def set_apart(self, node: int) -> int:
-        """Move `node` from its cell, which must have other nodes, to a new cell just before it. Return the new cell."""
+        """Move `node` to a new cell just before its old cell, which must contain other nodes. Return the new cell."""
         cell = int(self.cell[node])
         size = int(self.size[cell])
         place, other = self.position[node], self.order[cell]
@@ -185,9 +186,9 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Colouring:
-    """A partition of nodes into cells that links do not distinguish, and digests of the steps that refined it.
+    """A partition into cells of nodes that links do not distinguish, and digests of the steps that refined it.
 
-    kinds: (numbers of compute nodes, of plain switches, and of switches with each ability; ids of these abilities)
+    kinds: (counts of compute nodes, of plain switches and of switches with each ability; ids of these abilities)
     """
 
     links: MarkedLinks

@@ -285,7 +285,7 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B: outgoing bandwidth per node, in links. None for switches, unequal degrees and bandwidths other than 1."""
+        """B: outgoing bandwidth per node, in links. None with switches, unequal degrees or bandwidths other than 1."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)
@@ -378,8 +378,8 @@ def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integ
 def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> bool:
     """Return whether `permutation` is a symmetry: it maps links one to one onto links of equal bandwidth and latency.
 
-    Node v moves to `permutation[v]`. Nodes must keep their kind, and switches their abilities. The check is exact. O(L
-    log L).
+    Node v moves to `permutation[v]`. Nodes must keep their kind, and switches their abilities. The check is exact.
+    O(L log L).
     """
     return carries(topology, topology, permutation)
 
@@ -402,7 +402,7 @@ def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -
 
 
 def have_equal_tables(source: Topology, target: Topology) -> bool:
-    """Return whether counts, units and rate tables are equal, so that link classes mean the same in both networks."""
+    """Return whether counts, units and rate tables are equal. Link classes then mean the same in both networks."""
     return all(
         (
             source.compute_count == target.compute_count,

@@ -25,8 +25,8 @@ Numbers = NDArray[np.int64]
 class Translations:
     """A group of translations: all products of commuting node permutations. Only the identity fixes a rank.
 
-    The digits a_1, a_2, … of element number e in mixed radix with bases `orders` (last digit fastest) are exponents:
-    the element is the product of all generator_i to the power of a_i.
+    Elements are numbered. If a_1, a_2, … are the digits of a number in mixed radix with bases `orders` (the last digit
+    varies fastest), the element is the product of all generator_i to the power of a_i.
 
     orders:   for each generator, the smallest positive exponent for which its power is a product of earlier generators;
               the number of elements is the product of all orders
@@ -162,7 +162,8 @@ def _error(topology: Topology, value: str) -> InvalidInput:
 class TranslatedLinks:
     """Computes how translations permute the links of a topology. Parallel links keep their order.
 
-    orbit: int32 per link: number of its orbit;  sizes: int64 per orbit: number of links
+    orbit: int32 per link: number of its orbit
+    sizes: int64 per orbit: number of its links
     """
 
     topology: Topology
@@ -194,7 +195,7 @@ class TranslatedLinks:
         return np.asarray(first + self.parallel[links], dtype=np.int32)
 
     def totals(self, base: Numbers) -> Numbers:
-        """Return int64 per link: the sum of `base` over the links that the translations map to this link."""
+        """Return int64 per link: the sum, over all translations, of `base` of the link that is mapped to this link."""
         sums = np.zeros(len(self.sizes), dtype=np.int64)
         np.add.at(sums, self.orbit, base)
         totals: Numbers = sums[self.orbit] * (len(self.translations) // self.sizes[self.orbit])

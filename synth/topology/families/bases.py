@@ -131,8 +131,8 @@ def plan_base(call: FamilyCall) -> TopologyPlan:
 
     d3: 8 nodes, degree 2, reverse-symmetric, not from a paper; BFB is Moore- and bandwidth-optimal.
     diamond, dbjmod-2-3, …: same as the families with these names. cayley-N-d: Cayley digraph of N nodes and degree d,
-    including its symmetries; BFB is bandwidth-optimal in the fewest steps that a search found. Every entry names its
-    source and states its cost, which the tests recompute.
+    with its known symmetries; BFB on it is bandwidth-optimal, in the fewest steps that a search found for such graphs.
+    Every entry names its source and states its cost, which the tests recompute.
     """
     entry = base_entry(call.text)
     return _plan(entry, str(call))
@@ -166,7 +166,7 @@ def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
 
 
 def base_topology(entry: BaseEntry, spec: str) -> Topology:
-    """Return the network that `entry` describes. If `entry` lists edges, links have the same order."""
+    """Return the network that `entry` describes. If `entry` lists edges, the links are in the same order."""
     if entry.group is not None:
         return build_cayley(spec, SemidirectProduct(*entry.group), list(entry.generators))
     edges = np.array(entry.edges, dtype=np.int64)

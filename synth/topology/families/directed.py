@@ -58,10 +58,10 @@ class SemidirectProduct:
 def plan_kautz(call: FamilyCall) -> TopologyPlan:
     """Kautz graph K(d, n), the n-fold line graph of the complete graph on d + 1 nodes.
 
-    Nodes are the words of n + 1 letters from an alphabet of d + 1 without equal neighbouring letters, in lexicographic
-    order. A word has links to the words that result from dropping its first letter and appending another. d >= 2,
-    n >= 0; d^n (d + 1) nodes, degree d, diameter n + 1, reverse-symmetric. BFB is Moore-optimal; its bandwidth is
-    within a factor of 2 of the optimum (optimal for n = 0).
+    Nodes are the words of n + 1 letters in which no two neighbouring letters are equal, in lexicographic order. The
+    alphabet has d + 1 letters. A word has links to the words that result from dropping its first letter and appending
+    any letter except its last one. d >= 2, n >= 0; d^n (d + 1) nodes, degree d, diameter n + 1, reverse-symmetric. BFB
+    is Moore-optimal; its bandwidth is within a factor of 2 of the optimum (optimal for n = 0).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix F.2.
     """
     d, n = fixed_numbers(call, "kautz:d,n", 2)
@@ -87,7 +87,7 @@ def plan_kautz(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_genkautz(call: FamilyCall) -> TopologyPlan:
-    """Generalized Kautz graph Pi(d, m) of Imase and Itoh: links x to -d x - a modulo m for a = 1, …, d.
+    """Generalized Kautz graph Pi(d, m) of Imase and Itoh: links from x to -d x - a modulo m for a = 1, …, d.
 
     d >= 2, m >= d + 1; m nodes, degree d including self-loops and parallel links, diameter at most one above
     the Moore bound (theorem 21), not always reverse-symmetric. There are self-loops if d + 1 does not divide m. For
@@ -110,12 +110,12 @@ def plan_genkautz(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_debruijn(call: FamilyCall) -> TopologyPlan:
-    """De Bruijn graph DBJ(d, n): links x to d x + a modulo d^n for a = 0, …, d - 1.
+    """De Bruijn graph DBJ(d, n): links from x to d x + a modulo d^n for a = 0, …, d - 1.
 
-    Nodes are the words of n letters from an alphabet of d, in lexicographic order; a word has links to the words that
-    result from dropping its first letter and appending any letter. d >= 2, n >= 1; d^n nodes, degree d including d
-    self-loops in total; diameter n, reverse-symmetric. BFB is Moore-optimal for n > 1, but not bandwidth-optimal,
-    because self-loops are not used.
+    Nodes are the words of n letters from an alphabet of d letters, in lexicographic order; a word has links to the
+    words that result from dropping its first letter and appending any letter. d >= 2, n >= 1; d^n nodes, of which d
+    have a self-loop; degree d including self-loops, diameter n, reverse-symmetric. BFB is Moore-optimal for n > 1, but
+    not bandwidth-optimal, because self-loops are not used.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
     """
     d, n = fixed_numbers(call, "debruijn:d,n", 2)
@@ -139,12 +139,12 @@ def _codes(words: NDArray[np.int64], base: int) -> NDArray[np.int64]:
 
 
 def plan_cayley(call: FamilyCall) -> TopologyPlan:
-    """Cayley digraph of a semidirect product of Z_m and Z_k by r, times Z_l (l = 1 if omitted).
+    """Cayley digraph of the semidirect product of Z_m and Z_k that r defines, times Z_l (l = 1 if omitted).
 
     Element (a, b, c) has rank (a k + b) l + c, with (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c'); links
     go from x to x g for every generator g, given by rank. Generators must differ, must not be the identity 0 and must
-    generate the group. m k l nodes; the degree is the number of generators; vertex-transitive (multiplication from the
-    left); reverse-symmetric if some automorphism of the group maps the generators to their inverses. For generators
+    generate the group. m k l nodes; the degree is the number of generators; vertex-transitive (by multiplications from
+    the left); reverse-symmetric if some automorphism of the group maps the generators to their inverses. For generators
     found by search, with a bandwidth-optimal BFB schedule near or at the Moore bound, see `base:cayley-N-d`.
     """
     group_text, _, generator_text = call.text.partition(",")
@@ -164,7 +164,7 @@ def plan_cayley(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_dicirculant(call: FamilyCall) -> TopologyPlan:
-    """Directed circulant on d + 2 nodes: links i to i + a modulo d + 2 for a = 1, …, d.
+    """Directed circulant on d + 2 nodes: links from i to i + a modulo d + 2 for a = 1, …, d.
 
     d >= 1, degree d, diameter 2, reverse-symmetric (i to -i). BFB is Moore- and bandwidth-optimal.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.

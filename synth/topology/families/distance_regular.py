@@ -29,10 +29,11 @@ def plan_distreg(call: FamilyCall) -> TopologyPlan:
     graph), 15 (line graph of the Petersen graph), 16 (4-cube), 21 (line graph of Heawood), 26 (incidence graph of
     PG(2, 3)), 32 (of AG(2, 4) minus a parallel class), 35 (odd graph O4), 45 (line graph of Tutte's 8-cage), 70
     (doubled odd graph), 80 (incidence graph of GQ(3, 3)), 189 (line graph of Tutte's 12-cage), 728 (incidence graph of
-    GH(3, 3)). Diameters 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric; BFB is bandwidth-optimal on
-    every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Nodes for points come before nodes for
-    lines; subsets and flags are in lexicographic order. Symmetries map any node to any other, except for m = 80, where
-    they map points to points and lines to lines; no symmetry exchanges them, because GQ(3, 3) is not self-dual.
+    GH(3, 3)). Diameters, in order: 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric; BFB is
+    bandwidth-optimal on every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Nodes for points
+    come before nodes for lines; subsets and flags are in lexicographic order. Symmetries map any node to any other,
+    except for m = 80, where they map points to points and lines to lines; no symmetry exchanges them, because GQ(3, 3)
+    is not self-dual.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 8; Brouwer,
     Cohen, Neumaier, "Distance-Regular Graphs", 1989.
     """
@@ -114,18 +115,18 @@ def _disjoint_sets(sets: Sequence[frozenset[int]]) -> Edges:
 
 
 def _difference_plane(modulus: int, differences: tuple[int, ...]) -> Incidence:
-    """Return the plane with `modulus` points and lines in which p lies on l if p - l is one of the `differences`."""
+    """Return the plane in which point p lies on line l if p - l modulo `modulus` is one of the `differences`."""
     node = np.arange(modulus)
     return np.isin((node[:, None] - node) % modulus, differences)
 
 
 def _projective_points(dimension: int, q: int) -> NDArray[np.int64]:
-    """Return the points of PG(dimension, q), q prime, as coordinates whose first nonzero entry is 1, in order."""
+    """Return the points of PG(dimension, q), q prime, as sorted coordinates whose first nonzero entry is 1."""
     return np.array([v for v in product(range(q), repeat=dimension + 1) if next(filter(None, v), 0) == 1])
 
 
 def _projective_lines(points: NDArray[np.int64], collinear: NDArray[np.bool_], q: int) -> Incidence:
-    """Return the lines through each pair of `points` that `collinear` marks, in the order of their points."""
+    """Return the lines through the pairs of `points` that `collinear` marks, sorted by the points on them."""
     powers = q ** np.arange(points.shape[1])[::-1]
     index = np.full(q ** len(powers), -1)
     for factor in range(1, q):  # multiples of coordinates are the same point

@@ -81,13 +81,13 @@ def plan_dragonfly(call: FamilyCall) -> TopologyPlan:
 
     All routers in a group (`router:group.r`) are linked to each other. Each router is linked to its p hosts
     (`group.r.host`) and, by h global links, to other groups, so that any two groups share one link. Global port
-    q = r h + j of group g leads to port a h - 1 - q of group g + q + 1 (modulo the number of groups), so that all
-    groups look the same. Hosts are ranked by group, router, host. a, p, h >= 1.
+    q = r h + j of group g (port j of router r) leads to port a h - 1 - q of group g + q + 1, modulo the number of
+    groups, so that all groups look the same. Hosts are ranked by group, router, host. a, p, h >= 1.
 
     Allgather optimum with n hosts: 25 n / (n - 1) GB/s, as on a fat tree. The known symmetries rotate the groups
     and the hosts of a router.
     Source: Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008, section 3, which
-    does not prescribe the router of each global link.
+    does not prescribe to which routers a global link is attached.
     """
     a, p, h = fixed_numbers(call, "dragonfly:a,p,h", 3)
     require(min(a, p, h) >= 1, "dragonfly:a,p,h must have a, p and h >= 1", call, "use dragonfly:4,2,2")
@@ -260,7 +260,7 @@ MI250_LINKS = {
     **dict.fromkeys([(0, 8), (1, 5), (1, 9), (1, 10), (2, 6), (2, 9), (2, 10), (3, 11)], 1),
     **dict.fromkeys([(4, 6), (5, 6), (5, 7), (9, 13), (10, 14), (12, 14), (13, 14), (13, 15)], 1),
 }
-"""Number of parallel xGMI links between two GPUs of a box, keyed by (GPU, GPU); GPUs of other pairs are not linked."""
+"""Number of parallel xGMI links between two GPUs of a box, keyed by (GPU, GPU). Other pairs are not linked."""
 
 
 def plan_mi250(call: FamilyCall) -> TopologyPlan:
@@ -269,8 +269,8 @@ def plan_mi250(call: FamilyCall) -> TopologyPlan:
     `mi250half` has GPUs 0 to 7 of each box. With several boxes, each GPU is also linked to the InfiniBand switch
     `ib:0` at 16 GB/s. All links are bidirectional.
 
-    Allgather optimum: 342.86 GB/s for one box, 354.13 for two (k = 83); 200 and 208 for half boxes. The known
-    symmetry rotates the boxes.
+    Allgather optimum: 342.86 GB/s for one box, 354.13 for two (with k = 83 trees per root); 200 and 208 for half boxes.
+    The known symmetry rotates the boxes.
     Source: Zhao et al., "ForestColl", evaluation on 2 x 16 MI250; AMD, "Instinct MI250 accelerator" data sheet.
     """
     boxes, gpus = _box_count(call, "boxes"), 8 if call.name == "mi250half" else 16

@@ -21,7 +21,7 @@ _HXMESH_SYNTAX = "hxmesh:b,XxY"
 
 
 def plan_ring(call: FamilyCall) -> TopologyPlan:
-    """Bidirectional ring: links i to i + 1 and i - 1 modulo m.
+    """Bidirectional ring: links from i to i + 1 and i - 1 modulo m.
 
     m >= 3 nodes, 2 m links, degree 2, diameter floor(m / 2), reverse-symmetric. BFB is bandwidth-optimal on it.
     """
@@ -65,7 +65,7 @@ def _plan_ring(call: FamilyCall, m: int, forward: int, backward: int) -> Topolog
 
 
 def plan_circulant(call: FamilyCall) -> TopologyPlan:
-    """Circulant C(n, {a1, a2, …}): links i to i + a and i - a modulo n for every offset a.
+    """Circulant C(n, {a1, a2, …}): links from i to i + a and i - a modulo n for every offset a.
 
     n nodes, degree 2 per offset (1 for the offset n / 2), reverse-symmetric. C(n, {m, m + 1}) with m near
     sqrt(n / 2) has diameter about sqrt(n / 2). BFB is bandwidth-optimal for two offsets, but not always for three or
@@ -125,8 +125,8 @@ def plan_dbt(call: FamilyCall) -> TopologyPlan:
     """Double binary tree: bidirectional links of two binary trees; each node is an inner node of at most one tree.
 
     In the first tree, node 0 is the root and odd nodes are leaves. To get a node's parent, clear its lowest set bit,
-    then set the next higher bit unless the result would exceed m - 1. The second tree is the mirror image (m even) or
-    is shifted by one (m odd). m >= 2 nodes, degree at most 4, not regular, diameter below 2 log2 m + 2,
+    then set the next higher bit unless the result would exceed m - 1. The second tree is the first one mirrored (m
+    even) or shifted by one node (m odd). m >= 2 nodes, degree at most 4, not regular, diameter below 2 log2 m + 2,
     reverse-symmetric. Each tree carries half the data.
     Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
     """
@@ -226,8 +226,9 @@ def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
     """Torus in which links that wrap around one dimension also move along another.
 
     A x B with twist s: bidirectional links between neighbours in each dimension; a step from (A - 1, b) in the first
-    dimension leads to (0, b + s modulo B). Every size >= 2, 0 <= s < B; an untwisted dimension of size 2 has one
-    pair of links. A * B nodes, degree 4 (one less per such dimension), vertex-transitive, reverse-symmetric.
+    dimension leads to (0, b + s modulo B). Every size >= 2, 0 <= s < B; an untwisted dimension of size 2 has one pair
+    of links. A * B nodes, degree 4 (one less for each untwisted dimension of size 2), vertex-transitive,
+    reverse-symmetric.
 
     k x k x 2k and k x 2k x 2k, k >= 2: the TPU v4 shapes. In the first, wrapping in either short dimension moves by
     k along the long one (face-centred cubic lattice); in the second, wrapping in the short dimension moves by k

@@ -318,7 +318,7 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
         for pair in combinations(range(count), 2)
         if kinds[pair].upper() == "XGMI" and status.get(pair, "").upper() != "DISABLED"
     ]
-    # Routes through other GPUs have a multiple of the lowest weight or more hops.
+    # Compared with direct links, routes through other GPUs have a multiple of the weight, or more hops.
     weights = {pair: _number(tables.get("weight", {}).get(pair)) or 0 for pair in xgmi}
     device = _groups(range(count), (pair for pair in xgmi if weights[pair] == _ONE_DEVICE_WEIGHT))
     joined = [pair for pair in xgmi if device[pair[0]] != device[pair[1]]]
@@ -368,7 +368,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
-    """Return the number of links of each linked pair of MI200 dies, from printed bandwidths or the layout of MI250X."""
+    """Return (links of each linked pair of MI200 dies, their basis), from printed bandwidths or the MI250X layout."""
     most = {pair: re.fullmatch(r"\d+-(\d+)", tables.get("bandwidth", {}).get(pair, "")) for pair in direct}
     if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
         counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}
@@ -391,7 +391,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
 
 
 def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
-    """Return the CPU of each GPU: its NUMA node if `text` states it, otherwise the same CPU for GPUs few hops apart."""
+    """Return the CPU of each GPU: its NUMA node if `text` states it; otherwise, GPUs few hops apart share a CPU."""
     numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
     if set(numa) >= set(range(count)):
         order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
@@ -491,4 +491,4 @@ _JSON_NAMES = {
     "weight": "weight", "num_hops": "hops", "hops": "hops", "link_type": "type", "type": "type",
     "bandwidth": "bandwidth", "numa_bandwidth": "bandwidth", "link_status": "status",
 }  # fmt: skip
-"""Name of the table that each member or column of amd-smi's output belongs to."""
+"""Maps the name of a member or column in amd-smi's output to the table to which its values belong."""

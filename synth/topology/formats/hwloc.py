@@ -106,12 +106,12 @@ class _Reader:
 
     @property
     def capability(self) -> int:
-        """Compute capability of the GPUs; 0 for AMD GPUs and unknown models."""
+        """Compute capability of the GPUs, times ten; 0 for AMD GPUs and unknown models."""
         known = None if self.model is None else self.model.architecture
         return known if isinstance(known, int) else 0
 
     def walk(self, element: Element, host: int, above: tuple[rates.Rate, ...]) -> None:
-        """Collect the devices below `element`, which is attached to `host` by the PCI Express links `above`."""
+        """Collect the devices below `element`. `above`: rates of the PCI Express links from `element` up to `host`."""
         for child in element.findall("object"):
             if child in self.place or child.get("type") in ("Package", "Socket"):
                 continue
@@ -156,7 +156,7 @@ class _Reader:
         return published.as_guess("slots of GPUs, by their model", advice)
 
     def wires(self, root: Element) -> tuple[dict[str, list[Wire]], list[Assumption], bool]:
-        """Find links between GPUs; return (links by bus id of the GPU, assumptions, whether the links are unknown)."""
+        """Return (each GPU's links, keyed by its bus id; assumptions; whether the links between GPUs are unknown)."""
         facts = []
         if self.model is not None:
             source = "--model" if self.chosen else "GPUModel or PCIDevice"
@@ -197,7 +197,7 @@ class _Reader:
                     yield gpu, [Wire(kinds.get(end, "gpu"), "" if end in kinds else end, each) for end, each in linked]
 
     def link(self, stated: Fraction) -> rates.Rate:
-        """Return `stated` GB/s as a rate. If the GPU model is known, round to a multiple of the rate of one link."""
+        """Return `stated` GB/s as a rate: a multiple of the rate of one link if the GPU model is known."""
         if self.model is not None:
             each = self.model.link_rate
             if isinstance(self.model.architecture, str):  # hwloc reports 100 GB/s for any xGMI

@@ -65,7 +65,7 @@ def _unlabelled(text: str) -> str:
 class InfiniBand:
     """An InfiniBand fabric. Hosts, switches and cables are in file order.
 
-    hosts:    maps each host to the GUIDs of its adapters, keyed by adapter name and sorted by it
+    hosts:    maps each host to the GUIDs of its adapters, keyed by adapter name and sorted by these names
     switches: maps the GUID of each switch to whether the switch can add (SHARP)
     cables:   (GUID, GUID, Gbit/s)
     left_out: hosts that do not look like ranks, such as gateways and management machines
@@ -90,7 +90,7 @@ class InfiniBand:
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
-        """Return the assumptions on which a network with the hosts in `chosen` as ranks relies."""
+        """Return the assumptions behind a network in which the hosts in `chosen` are the ranks."""
         facts = [Assumption("rates of InfiniBand ports", "width times speed of both ends", "file", "such as 4xHDR")]
         adders = [name for name, adds in self.switches.items() if adds]
         if adders:
@@ -174,9 +174,9 @@ class InfiniBand:
         return assemble_topology(spec, boxes.bandwidth_unit, kept, links, (*of_boxes, *facts))
 
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
-        """Return the cables between switches and chosen adapters as (node, node, Gbit/s).
+        """Return (node, node, Gbit/s) for each cable whose two ends are switches or chosen adapters.
 
-        Switches with one neighbour are removed, repeatedly.
+        Switches with only one neighbour are removed until there are none. host_of: node of each chosen adapter's GUID
         """
         links = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)

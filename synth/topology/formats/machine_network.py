@@ -21,13 +21,13 @@ from chorale.synth.topology.topology import NVSWITCH, Assumption, Provenance, Sw
 
 WireKind = Literal["gpu", "nvswitch", "cpu"]
 Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
-"""A path to a NIC: (node at its other end, lowest rate on the path, (name, rate) of its links)."""
+"""A path to a NIC: (node where it starts, lowest rate on it, (name, rate) of each link on it)."""
 
 
 class Wire(NamedTuple):
     """All NVLinks, xGMI links or chip-to-chip links from a GPU to `target`; the opposite direction is another Wire.
 
-    target: bus id of a GPU; name of an NVSwitch, empty if the wires lead to all NVSwitches; empty for a CPU
+    target: bus id of the GPU, name of the NVSwitch ("" stands for all NVSwitches), or "" for the CPU
     """
 
     kind: WireKind
@@ -39,7 +39,7 @@ class Wire(NamedTuple):
 class HostSwitch:
     """A CPU (if `parent` is None) or a PCI switch.
 
-    parent: index of the next device towards the CPU in the machine's list of host switches
+    parent: the next device towards the CPU, as an index into `Machine.hosts`
     rate:   rate of the link to the parent or, for a CPU, to each other CPU
     system: number of the host machine
     """
@@ -89,8 +89,8 @@ class Machine:
     """A machine, or several machines whose GPUs share NVSwitches. GPUs are in rank order, NICs in numerical order.
 
     positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
-    nvlink_gpus:    maximum number of GPUs of several such machines that share NVSwitches (NVL72); 0 if machines do not
-                    share any
+    nvlink_gpus:    maximum number of GPUs that share NVSwitches if several such machines form a rack (NVL72); 0 if
+                    machines do not share NVSwitches
     facts:          assumptions other than those about link rates
     bridges:        pairs of PCI switches (indices into `hosts`) that are parts of one device, so that traffic between
                     them need not cross a CPU
@@ -156,8 +156,8 @@ class BoxNetwork:
     """The number of boxes, and the kind of network that joins them.
 
     nic:          bandwidth of each NIC in GB/s; None means the rates in the file
-    rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to one per rail if
-                  the file states rails
+    rails:        whether NIC i of every box leads to switch i. Otherwise, all NICs lead to one switch, or to one per
+                  rail if the file states rails.
     nvlink_boxes: number of boxes whose GPUs share NVSwitches; None means the usual number for such machines
     """
 
@@ -168,7 +168,7 @@ class BoxNetwork:
 
 
 def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology:
-    """Return the checked network of `network.boxes` copies of `machine`, bandwidths in GB/s.
+    """Return the checked network of `network.boxes` copies of `machine`, with bandwidths in GB/s.
 
     GPUs are called `box.rank`, ordered by box and then as in the file. If NVLink or xGMI joins all GPUs of a box, GPUs
     use no other links among themselves, as in NCCL. The box then consists of its GPUs, one `nvswitch:box` that stands
@@ -179,7 +179,8 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
     GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
     linked to `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. Rotating the boxes is a known
-    symmetry. Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
+    symmetry. Raises InvalidInput for too many boxes, a single GPU, or boxes that only NICs could join but that have
+    none.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
@@ -417,9 +418,8 @@ class _Reached(NamedTuple):
 def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
     """Yield the paths from a GPU to a NIC, each as the (name, rate) of its links.
 
-    If the GPU has chip-to-chip links, the first path leads through these and the GPU's CPU. The last path leads through
-    PCI
-    slots: those of all GPUs in `beside`, which share a host switch, because a NIC may be faster than one slot.
+    If the GPU has chip-to-chip links, the first path leads through these and the GPU's CPU. The last path uses the PCI
+    slots of all GPUs in `beside`, which share a host switch, because a NIC may be faster than one slot.
     """
     own = (f"slot {nic.device}", nic.pci)
     chip_to_chip = _total(gpu, "cpu")
@@ -435,8 +435,8 @@ def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterab
 def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
     """Return (NICs, rate) of the links with less bandwidth than the NICs behind them, in ascending order of NIC count.
 
-    A link is omitted if some, but not all, of the NICs behind an earlier link in this order are also behind it. The
-    network then has more bandwidth than the machine, so it still gives an upper bound.
+    If the sets of NICs behind two links overlap and neither contains the other, only the earlier link is returned. The
+    network then has more bandwidth than the machine, so its optimum is still an upper bound.
     """
     behind: dict[str, tuple[list[int], Rate]] = {}
     for index, nic in enumerate(nics):

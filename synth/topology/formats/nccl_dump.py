@@ -117,7 +117,7 @@ class _Reader:
         return parent
 
     def named(self, name: str) -> str:
-        """Make the bus id `name` unique in the file; in the dump, bus ids are only unique within a host."""
+        """Return a bus id or NIC number, with the host's number as a prefix if the dump contains several hosts."""
         return f"{self.system}.{name}" if len(self.systems) > 1 else name
 
     def read_gpus(self, pci: Element, gpus: list[Element], parent: int, slot: Rate) -> None:
@@ -152,7 +152,7 @@ class _Reader:
             self.add_nic(found, number)
 
     def add_nic(self, nic: Nic, number: int) -> None:
-        """Add `nic` unless it was added before. The file lists network sockets below every CPU."""
+        """Add `nic` unless it was added before. The file repeats network sockets below every CPU."""
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:
@@ -229,7 +229,7 @@ def _bus(element: Element, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NcclChannel:
-    """A channel: `gpus` of a box in order, and `nets` (NICs) where data enter and leave; empty for a single box."""
+    """A channel: GPUs of a box in order, and the NICs where data enter and leave. `nets` is empty for a single box."""
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...] = ()

@@ -35,7 +35,7 @@ class Rate(NamedTuple):
 
 
 def narrowest(*rates: Rate) -> Rate:
-    """Return the rate of several links in series: the minimum of each rate, and the `basis` of the slowest link."""
+    """Return the rate of several links in series: minimum physical rate and its `basis`, and minimum expected rate."""
     limit = min(rates, key=lambda rate: rate.physical)
     return limit._replace(expected=min(rate.expected for rate in rates))
 
@@ -110,9 +110,9 @@ def c2c_rate(link_mb_per_s: int, count: int) -> Rate:
 def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: bool = False) -> Rate:
     """Return the rate of a PCI Express link of `width` lanes at a `speed` such as "16.0 GT/s PCIe".
 
-    If the system does not know the rate of the link, the speed is empty or "Unknown" and the width is 0, 63 or 255.
-    Then the rate is a guess: 16 lanes of the PCI Express generation of the machine's GPUs (NCCL assumes 8 GT/s). The
-    same applies to bridges in virtual machines, which report 2.5 GT/s and one lane, whatever their real rate.
+    If the system does not know the speed, it is empty or "Unknown"; an unknown width is 0, 63 or 255. The rate is then
+    a guess: the speed of PCI Express `generation_if_unknown` (NCCL expects 8 GT/s), or 16 lanes. Bridges in virtual
+    machines report 2.5 GT/s and one lane, whatever their real rate, so both are treated as unknown.
     """
     number = lanes = None
     if speed.strip() and not speed.strip().startswith("Unknown"):
@@ -141,7 +141,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of the PCI generation and lane count that fit `value`: a slot's rounded GB/s in an hwloc file."""
+    """Return the rate of the PCI generation and lane count that fit `value`, a slot's rounded GB/s in an hwloc file."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
@@ -168,7 +168,7 @@ _AMD_CPUS = {  # family: (links and GT/s, the maximum GB/s between two sockets, 
     25: ("EPYC 7003 and 9004: 4 xGMI of 16 lanes, 32 GT/s", "256", "24"),
     26: ("EPYC 9005: 4 xGMI of 16 lanes, 32 GT/s", "256", "32"),
 }
-_INTEL_CPUS = (  # first model of family 6
+_INTEL_CPUS = (  # first model number in family 6, name and links, maximum GB/s between two sockets, GB/s in NCCL
     (0xCF, "5th Xeon: 4 UPI of 20 GT/s", "160", "40"),
     (0xAD, "6th Xeon: 6 UPI of 24 GT/s", "288", "40"),
     (0x8F, "4th Xeon: 4 UPI of 16 GT/s", "128", "22"),
