@@ -39,7 +39,7 @@ def stays_in_order(shape: BufferShape) -> bool:
 
 
 class Placement:
-    """Tracks where each rank stores each chunk: `current` location, and where the chunk is stored when it arrives.
+    """Tracks the `current` location of each chunk at each rank, and where the rank will store it on `arrival`.
 
     A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
     elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored directly in the
@@ -97,7 +97,7 @@ class Placement:
 
     @property
     def used_chunks(self) -> tuple[int, int]:
-        """Numbers of chunks in the input and output buffers of each rank; 0 for a buffer that no instruction uses."""
+        """Chunk counts of the input and output buffers of each rank; 0 for a buffer that no instruction uses."""
         inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
         if not self.shape.in_place:
             return inputs, outputs
@@ -157,7 +157,7 @@ class Fragments(NamedTuple):
     exchanged: 1 in steps in which some rank receives into memory from which it also sends, otherwise 0
     turn:    if `exchanged` is 1, the index of the fragment in its connection. A rank can then send all fragments of
              turn 0, receive those of turn 0, continue with turn 1, and so on. -1 if this order would overwrite chunks
-             before they are sent. 0 in all other steps.
+             before they are sent. 0 if `exchanged` is 0.
     """
 
     step: NarrowColumn

@@ -268,7 +268,7 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
-    """Return the options closest to `options` that fit, by changing the channel or instance count; None if none fit.
+    """Return the closest options that fit, with another channel or instance count; None if there are none.
 
     Fewer instances or fewer channels need fewer blocks; more channels mean fewer steps per block. Each of these changes
     is tried separately. If none helps, fewer channels with one instance are tried. O(log) calls to `fits`.

@@ -39,7 +39,8 @@ class Timetable:
     """Start times of transfers, from list scheduling. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
 
     start:   start time of each transfer
-    step:    index of the interval in which each transfer begins; the transfers that it waits for begin in earlier ones
+    step:    index of the interval in which each transfer begins. A transfer begins in a later interval than all
+             transfers for which it waits.
     end:     time at which all transfers have ended
     busiest: total time for which the busiest link is occupied
     """
@@ -369,7 +370,7 @@ def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int)
 def _part(
     rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
 ) -> list[Column | NarrowColumn]:
-    """Return the messages on one channel (`group`) of one instance as columns, after two columns of sort keys.
+    """Return the messages on one channel (`group`) of one instance as columns, preceded by two sort keys.
 
     In each step, the chunks of a connection are divided among its channels as evenly as possible.
     """

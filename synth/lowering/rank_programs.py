@@ -173,7 +173,7 @@ def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -
 
 
 def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
-    """Return the pairs (receiving direction, sending direction) in which the most instructions can be fused.
+    """Return disjoint pairs (receiving direction, sending direction), chosen by how many instructions can be fused.
 
     into, out: the directions of each receive and send that could be fused
     """

@@ -52,7 +52,7 @@ def min_chunks(schedule: Schedule) -> int:
 
 
 def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
-    """Return `schedule` with `chunks` chunks per shard, unchanged if `chunks` is None. The cost does not change.
+    """Return `schedule` with `chunks` chunks per shard, or as it is if `chunks` is None. The cost does not change.
 
     Raises InvalidInput if `chunks` is not a multiple of `min_chunks`.
     """
@@ -75,7 +75,7 @@ def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorLayout:
-    """The numbering of a program's chunks, sorted by shard, then instance (copy of the schedule), then place in it.
+    """The numbering of a program's chunks: by shard, then instance (copy of the schedule), then position.
 
     transfers: the schedule's transfers; if all shards were merged into one, only the first shard's transfers
     shards:    total number of shards; in an alltoall, every rank has different shards

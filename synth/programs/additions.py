@@ -66,7 +66,7 @@ class OrderOfAdditions:
 
     @property
     def independent_of_position(self) -> bool:
-        """Whether all elements are added in the same order, so that results do not depend on vector size or chunks."""
+        """Whether the order of additions is the same for all elements, and so independent of vector size and chunks."""
         return self.orders == 1
 
     def depth(self) -> int:
@@ -123,7 +123,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
     sums: dict[tuple[int, int], int] = {}
 
     def sum_of(value: int, other: int) -> int:
-        """Return the number of the sum of the expressions `value` and `other`, which may be swapped."""
+        """Return the number of the sum of the expressions `value` and `other`, in either order."""
         return sums.setdefault((min(value, other), max(value, other)), len(program.ranks) + len(sums))
 
     if isinstance(program, ExecutionPlan):
@@ -241,7 +241,7 @@ class _PlanExecution(PlanRun):
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return `values`. Raises InvalidInput if a value is None, that is, was never written."""
+    """Return `values` as a tuple. Raises InvalidInput if one is None, which stands for a chunk never written."""
     found = tuple(value for value in values if value is not None)
     if len(found) < len(values):
         raise _wrong("a result comes from a chunk that was never written")

@@ -265,8 +265,8 @@ class ExecutionRuns:
     def run(self, message_chunks: int, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
         """Execute the program with at most `message_chunks` chunks per message, and return the violations.
 
-        clocks: what orders accesses in the search for races: nothing (NO_CLOCKS: no search), only waits within a rank
-            (CLOCKS_OF_A_RANK), or also messages between ranks (CLOCKS_OF_ALL_RANKS)
+        clocks: NO_CLOCKS to skip the search for races, CLOCKS_OF_A_RANK if only waits within a rank order accesses, or
+            CLOCKS_OF_ALL_RANKS if messages between ranks order them, too
         """
         run, program, flat = self._executed(message_chunks, clocks), self._program, self._flat
         cells = flat.first_cell[-1]

@@ -38,7 +38,7 @@ _REDUCE = OPS.index(Op.REDUCE)
 Connection = tuple[int, int, int]
 """(sender, receiver, channel)."""
 Counts = dict[Connection, list[int]]
-"""The number of chunks in each message of a connection, in order."""
+"""For each connection, the number of chunks in each of its messages, in order."""
 _Mark = tuple[int, int, int, str, str]
 """(block, step or -1 for the block itself, sort key of the rule, rule, message)."""
 
@@ -78,7 +78,7 @@ class TargetLimits:
     channels:                 channels in a program
     threadblocks:             thread blocks per rank
     resident_threadblocks:    thread blocks per rank that can run simultaneously; with more, a program may deadlock
-    waitable_threadblocks:    other blocks can only wait for blocks with an id below this number
+    waitable_threadblocks:    thread blocks per rank for which others can wait; these have the lowest ids
     blocks_per_direction:     blocks per rank and channel that send; the same limit applies to blocks that receive
     steps:                    steps per thread block as written, including `nop`
     waits:                    total waits per thread block
@@ -93,7 +93,7 @@ class TargetLimits:
     one_sided_operations:     operations per block if the runtime has puts and signals; None if it sends and receives
     alltoall_in_place:        whether an alltoall can be in place
     alignment_bytes:          chunk sizes must be multiples of this number
-    message_buffers:          buffers that limit the chunks per message; None if messages may have one chunk at any size
+    message_buffers:          buffers that limit the chunks per message; None if messages can be as short as one chunk
     """
 
     ranks: int
@@ -257,7 +257,7 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: first connections that two blocks share, then block by block."""
+    """Return the violations in a rank's blocks: first those of connections that blocks share, then block by block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):

@@ -99,8 +99,8 @@ class BufferShape:
     def layout(self, rank: int, scratch_chunks: int) -> Layout:
         """Return the layout of `rank`'s memory.
 
-        In place: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter `o[k]` is
-        `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
+        If the program is in place, `i[k]` of an allgather is `o[rank * N / ranks + k]`, `o[k]` of a reduce_scatter is
+        `i[rank * N / ranks + k]`, and `i[k]` of any other collective is `o[k]`.
         """
         inputs, outputs = buffer_chunks(self.collective, self.chunks, self.ranks)
         if not self.in_place:
@@ -123,7 +123,7 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
     """Return (input chunks, output chunks) of the buffers that a rank declares.
 
-    In a custom collective, they may be smaller than the vector, but there is always memory for the complete vector.
+    The buffers of a custom collective may be smaller than the vector, but there is always memory for all of it.
     """
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
@@ -193,7 +193,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
     custom = custom_of(task)
     if custom is not None:
         return _custom_values(task, [((rank, chunk),) for chunk in range(custom.input_chunks)])
-    # The other ranks' inputs of a broadcast must not change either.
+    # In a broadcast, the inputs of the other ranks must not change, either.
     is_broadcast = task.collective.name == CollectiveName.BROADCAST
     chunks = np.arange(task.chunks) if is_broadcast else shape_of(task).initial_chunks(rank)
     return _values(task, chunks, [rank])
@@ -239,7 +239,7 @@ def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
 
 
 def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:
-    """Return cells that hold the chunks `identity`, each as the sum of the contributions of `members`."""
+    """Return one cell per chunk index in `identity`: the sum of the contributions of `members` to this chunk."""
     words = [0] * words_of(task)
     if words:
         for rank in members:
@@ -249,7 +249,7 @@ def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list
 
 
 def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> ChunkValues:
-    """Return cells, each the sum of its `sources` (input chunks); cells without sources may contain anything."""
+    """Return one cell per entry of `sources`: the sum of these input chunks, or anything if there are none."""
     custom = custom_of(task)
     assert custom is not None
     values = unwritten_values(len(sources), words_of(task))

@@ -219,8 +219,8 @@ class Program:
     chunks:     N, the number of equal chunks in the complete vector (`nchunksperloop`). Chunk k of a buffer contains
                 elements [k * S, (k + 1) * S), with S = vector elements / N. The input of an allgather and the output of
                 a reduce_scatter have N / ranks chunks; all other buffers have N.
-    in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter
-                `o[k]` is `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
+    in_place:   whether input and output share memory. Then, `i[k]` of an allgather is `o[rank * N / ranks + k]`,
+                `o[k]` of a reduce_scatter is `i[rank * N / ranks + k]`, and `i[k]` of other collectives is `o[k]`.
     channels:   number of channels. A connection is (sender, receiver, channel); its k-th send matches its k-th receive.
     max_bytes:  size of the largest vector; 0 means no limit
     origin:     content id of the schedule from which the program was lowered; "" for a program from elsewhere

@@ -26,7 +26,7 @@ from chorale.synth.programs.program import NO_PEER, QUEUE_DEPTH, Op, Position, P
 Connection = tuple[int, int, int]
 """(sender, receiver, channel)."""
 Order = list[tuple[Position, Position | None]]
-"""Instructions in a valid order, each with the instruction that sent the message that it receives, if any."""
+"""Instructions in a valid order, each with the instruction whose message it receives, or None."""
 
 
 def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:
@@ -142,7 +142,7 @@ class ProgramBlocks(InvalidInput):
 
 
 class _RankTimes:
-    """Records when a rank uses its cells. Time 2k means local steps before round k, time 2k + 1 messages of round k.
+    """Records when a rank uses its cells. Time 2k means the local steps before round k, time 2k + 1 its messages.
 
     Cells after those of `layout` are spare memory. Each piece of spare memory is used only once here; `packed` then
     lets pieces with disjoint times share memory.

@@ -120,7 +120,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
 
 
 def numbering_violations(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a violation for each limit that a block exceeds, and for each number of a missing channel or buffer."""
+    """Yield a violation for each exceeded limit of a block, and for each channel or buffer that its rank lacks."""
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
             yield from _numbering_faults(body, rank, index, block)
@@ -151,7 +151,7 @@ def _plan_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
-    """Yield a violation for each limit that `block` exceeds, and for each number of a missing channel or buffer."""
+    """Yield a violation for each limit that `block` exceeds, and for each channel or buffer that its rank lacks."""
     limits = (
         ("operations of a thread block", sum(1 for _ in block.every_operation()), MAX_BLOCK_OPERATIONS),
         ("channels of a thread block", max(len(block.channels), len(block.port_channels)), MAX_BLOCK_CHANNELS),
@@ -173,7 +173,7 @@ def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -
 
 
 def _operation_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
-    """Yield a fault for each rule that `operation`, or an operation in it if it is a pipeline, breaks. O(operands)."""
+    """Yield a fault for each rule that `operation` or, in a pipeline, one of its operations breaks. O(operands)."""
     action, kind = operation.action, operation.kind
     if action is Action.PIPELINE:
         unit_bytes, chunks = operation.pipeline or (0, 0)
@@ -376,7 +376,7 @@ def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _barrier_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield violations unless the stated number of blocks arrives at each barrier, all blocks equally often."""
+    """Yield violations unless the stated number of blocks arrives at each barrier, and each block equally often."""
     for rank, body in enumerate(plan.ranks):
         met: dict[int, dict[int, Counter[Round]]] = defaultdict(lambda: defaultdict(Counter))
         sizes: dict[int, set[int]] = defaultdict(set)

@@ -141,7 +141,7 @@ class PlanClocks:
         ]
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Let a block's `thread` signal: send its clock (for a port, its proxy's clock) to the channel's peer."""
+        """Let `thread` of `block` signal: send its clock or, for a port, the proxy's clock to the channel's peer."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
         news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:
@@ -150,7 +150,7 @@ class PlanClocks:
         self._signals[peer, other, kind].append(news)
 
     def push(self, block: int, thread: int, number: int) -> Clock:
-        """Let the proxy of port `number` do one operation, after all that the clock of `thread` in `block` covers.
+        """Let the proxy of port `number` do one operation, ordered after all that `thread` of `block` knows of.
 
         Returns the proxy's new clock.
         """
@@ -162,12 +162,12 @@ class PlanClocks:
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
-        """Merge the received clock `news` into the clock of `thread` in `block`. Do not modify `news` afterwards."""
+        """Merge the received clock `news` into the clock of `thread` in `block`. Callers must not modify `news`."""
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
     def packet(self, component: int) -> Clock:
-        """Return the clock for a packet that `component` writes now; it covers everything that `component` has done."""
+        """Return the clock of a packet that `component` writes now. This clock covers all that `component` has done."""
         news = self.clock[component, HAPPENED].copy()
         news[component] = self.time[component]
         return np.asarray(news)
@@ -218,9 +218,9 @@ class PlanMemory:
     first_cell: first piece of each rank, followed by the total number of pieces
 
     The beginning of a call counts as the rank's write to its input and output, so another rank may access them only
-    when it knows that the call has begun. A rank may overwrite a piece when it knows that all reads of it are over. It
-    may access what another rank wrote only after a synchronization that makes the write visible to it; if a switch
-    wrote it, it is enough to know that the write has finished.
+    when it knows that the call has begun. A rank may overwrite a piece when it knows that all reads of it are over. A
+    rank may access data that another rank wrote only after a synchronization that makes the write visible. If a switch
+    wrote the data, it is enough to know that the write has finished.
     """
 
     def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
@@ -316,7 +316,7 @@ class PlanMemory:
         self.values.identity[cells], self.values.members[cells] = data
 
     def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
-        """Return an access to `rank`'s memory that may happen after its call has ended, or None if there is none."""
+        """Return an access to `rank`'s memory that may happen after the rank's call has ended, or None."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         if not blocks:
             return None
@@ -361,7 +361,7 @@ class Packet:
     """A packet (data and a flag) in scratch memory.
 
     call:    number of the call that wrote it
-    known:   clock that readers receive, which covers everything that the writer had done
+    known:   clock that readers receive; this clock covers everything that the writer had done
     writer, time: block or proxy that wrote it, and the time of the write
     readers: time of its last read by each block or proxy
     """
@@ -399,7 +399,7 @@ class PacketSlots:
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return an access that races with a read by `component` (with `write`: a write), or None if there is none.
+        """Return an access that races with a read (a write if `write` is set) by `component`; None if there is none.
 
         A write races with earlier accesses that may not have ended. A read races with a later call's write.
         """

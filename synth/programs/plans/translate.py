@@ -281,7 +281,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Translate a segment. Return (segment, numbers of operations before its first instruction and after each)."""
+        """Translate a segment. Return (segment, operation counts before its first instruction and after each one)."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links

@@ -1,4 +1,4 @@
-"""Decides how a plan moves a program's messages, and assigns its thread blocks and channels.
+"""Decides how a plan moves a program's messages, and divides the work among thread blocks and channels.
 
 Normally the sender writes to its receiver: directly to the destination if no rank can still need the data stored there,
 otherwise to scratch memory that only this message uses. If `reads` is set, the receiver instead reads the data from the
@@ -53,7 +53,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A memory access (a write or a send's read): the instruction, its block, and the block's clock before it."""
+    """A memory access (a write or a send's read): the instruction, its block, and the block's clock before the access."""
 
     item: Position
     block: int
@@ -75,7 +75,7 @@ def message_order(
         program: A program without faults.
         executed: Its instructions in a valid order.
         receive_of: The receive that matches each send.
-        read_late: For each send whose chunks may be read until the matching receive is done, that receive.
+        read_late: Maps sends whose chunks may be read until the matching receive is done to these receives.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -351,7 +351,7 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank. A number is for the first member of a group; other members use the numbers after it.
+    """The semaphores of a rank. Numbers are those of a group's first member; other members use the numbers after it.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, indexed by (block, step)

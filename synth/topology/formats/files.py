@@ -48,8 +48,8 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
 def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine | None:
     """Return the machine that a topology dump, an hwloc file or a GPU matrix describes, or None for other formats.
 
-    `model` names the GPU model for a matrix or an hwloc file, which may not state it. Raises InvalidInput if `model` is
-    given for a dump, because a dump states the compute capability of its GPUs.
+    `model` names the GPU model, which a matrix or an hwloc file may not state. Raises InvalidInput if `model` is given
+    for a dump, because a dump states the compute capability of its GPUs.
     """
     if _is_xml(content, spec):
         root = _xml_root(content)

@@ -25,7 +25,7 @@ _ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the
 
 
 def read_hwloc(root: Element, model: str | None = None) -> Machine:
-    """Return the machine that root element <topology> describes. If `model` is None, use the GPU model in the file.
+    """Return the machine that the root element <topology> describes. By default, `model` is read from the file.
 
     Raises InvalidInput for files without GPUs and for malformed numbers.
     """
