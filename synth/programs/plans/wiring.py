@@ -53,7 +53,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A memory access (a write or a send's read): the instruction, its block, and the block's clock before the access."""
+    """A memory access (a write or a send's read): the instruction, its block, and the block's clock before that."""
 
     item: Position
     block: int
