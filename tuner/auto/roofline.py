@@ -126,7 +126,7 @@ MAX_RANKS = 64
 def runnable_programs(
     topology: Topology, best: VerifiedSchedule, sizes_bytes: Sequence[int], deadline_s: float
 ) -> list[dict[str, Any]]:
-    """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
+    """Return programs for `best` and for schedules that need fewer resources, by mean rate, fastest first.
 
     Schedules are lowered within the target's limits, checked, and timed with the flow model. The document of a program
     has the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s for each size.
@@ -170,8 +170,10 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield (title, text) rows: at the smallest and at the largest size, the fastest program and its fraction of the
-    bound; then, if programs were refused, one row with the first reason.
+    """Yield rows (title, text) that name the fastest program, for the smallest and for the largest size.
+
+    The text also gives the program's rate as a fraction of the bound. If programs were refused, a last row gives the
+    reason for the first of them.
     """
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
@@ -191,7 +193,7 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """The measured times of several schedules and, if the link rates are known, the shortest time that they allow."""
+    """The measured times of several schedules. limit: times that the links allow; None if their rates are not known"""
 
     measurement: Measurement
     limit: LinkLimit | None
@@ -233,11 +235,12 @@ def contest(
 def roofline(
     fabric: DiscoveredFabric, budget_s: float, home: Path, options: Options = _BY_BANDWIDTH
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
-    """Return the JSON document of `chorale auto` and the best schedule; measure for about `budget_s` if possible.
+    """Return the JSON document of `chorale auto` and the best schedule.
 
-    options: link rate, and size. The best schedule has the shortest predicted time at this size or, without a size, the
-             shortest time per byte
-    GPUs can only be measured with the runtimes of their own libraries, so published rates are used for them.
+    Schedules are measured for about `budget_s`, but only on emulated networks. For GPUs, which only the runtimes of
+    their own libraries could measure, published rates are used.
+    options: the link rate, and the size for which the best schedule has the shortest predicted time. Without a size,
+             the schedule with the shortest time per byte is the best
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
@@ -254,7 +257,7 @@ def roofline(
     acting = in_network_bound(topology, ALLREDUCE)
     in_network = None if acting is None else bounds.bound_facts(topology, bounds.checked(topology, ALLREDUCE, acting))
     baselines = []
-    for each in models.fastest_of_each(algorithms):  # compare each with the bound that applies: NVLS adds in switches
+    for each in models.fastest_of_each(algorithms):  # NVLS adds in switches, so the bound with switches applies to it
         acts = acting is not None and each.name in models.IN_SWITCH
         algbw = each.bytes_per_s / float(models.unit_bytes_per_s(topology))
         of_bound = algbw * float(acting.value if acting is not None and acts else bound.value)
@@ -368,7 +371,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield models.baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}"
     yield from program_rows(document["programs"], bound["algbw"])
     for row in document["results"]:
-        # The measured size is a little larger than the requested one, so that chunks are whole elements
+        # The measured size may be a little larger than the requested one, because chunks consist of whole elements
         about = max((size for size in SIZES if size <= row["size_bytes"]), default=row["size_bytes"])
         times = []
         for name, time_us in row["times_us"].items():
@@ -399,7 +402,7 @@ def _measured(
         left_s = deadline_s - time.monotonic()
         if left_s < 1:
             return measured, f"{format_size(size_bytes)}: there was no time left; increase --budget"
-        rate = _calibration(measured)  # from the first size, used for all sizes: links are probed once
+        rate = _calibration(measured)  # links are probed only once: the rate at the first size is used for all sizes
         try:
             measured.append(contest(schedules, "local", (size_bytes,), home, options=rate, timeout_s=left_s))
         except ChoraleError as error:

@@ -148,7 +148,7 @@ def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
 def _traffic_result(
     plan: TrafficPlan, following: Sequence[TrafficMatrix], allowed: Fraction, output: str | None, stages: Stopwatch
 ) -> Result:
-    """Verify `plan`, save its schedule to `output`, compare it with direct sending, and plan for `following`."""
+    """Verify `plan`, save its schedule to `output`, compare it with direct sending, and plan again for `following`."""
     topology, matrix, mean, counts = plan.topology, plan.matrix, plan.matrix.mean, plan.chunks
     with stages.stage("verification"):
         verified = _verified_traffic(plan)

@@ -71,7 +71,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Call `attempt`, which returns what it found. If this raises Unavailable, the check fails. way_out: see `Check`"""
+    """Check whether `attempt`, which returns what it found, succeeds instead of raising Unavailable."""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:

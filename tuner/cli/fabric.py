@@ -131,7 +131,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Return a text that says whether the process that carries packets runs, and the rate reached in the self-test."""
+    """Return a text about the process that carries packets: the rate in its self-test, or BROKEN if it has ended."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.wire_pid} has ended; take the fabric down"
     efficiency = fabric.efficiency
@@ -194,7 +194,7 @@ def watch(
     if len(chosen) > 1:
         raise InvalidInput("only one of {} can be used at a time", " and ".join(chosen), "leave out the others")
     config = watcher.read_watch_config(file)
-    if hold or release or roll_back:  # the requests are files; the watcher checks for them every second
+    if hold or release or roll_back:  # requests are made by files, for which the watcher looks every second
         folder = watcher.watch_folder(Home.from_environment(), config.name)
         if not folder.is_dir():
             rule = "this data folder has no watch named {}"

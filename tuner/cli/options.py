@@ -92,7 +92,7 @@ def is_watched() -> bool:
 
 @contextmanager
 def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
-    """Yield a function that starts a progress bar with a title and returns its callback, or None without a bar."""
+    """Yield a function that starts a progress bar with a title and returns its callback, or None if bars are off."""
     if not is_watched():
         yield lambda _title: None
         return
@@ -141,20 +141,20 @@ FileName = TypeVar("FileName", str, Path, None)
 
 
 def file_to_write(path: FileName) -> FileName:
-    """Return `path`. Raises InvalidInput, before slow work starts, if the folder of an output file does not exist."""
+    """Return the path of an output file. Raises InvalidInput, before slow work starts, if its folder does not exist."""
     if path is not None and not Path(path).parent.is_dir():
         raise InvalidInput("the folder {} does not exist", str(Path(path).parent), "create it first")
     return path
 
 
 def picture_to_write(path: Path | None) -> Path | None:
-    """Return `path`. Raises InvalidInput, before slow work, if a picture of this format cannot be written there."""
+    """Return the path of a picture. Raises InvalidInput, before slow work, for an unknown format or missing folder."""
     require_plot_format(path)
     return None if path is None else file_to_write(path)
 
 
 def offer(*names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a function for shell completion, which returns those of `names` that begin with the typed word."""
+    """Return a function for shell completion, which returns the `names` that begin with the typed word in any case."""
     return lambda incomplete: [name for group in names for name in group if name.lower().startswith(incomplete.lower())]
 
 

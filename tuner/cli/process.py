@@ -15,7 +15,7 @@ from chorale.synth.redaction import redacted
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""Environment variable: seconds before a job's end at which its command stops. Chorale's batch scripts set it."""
+"""Environment variable, set by Chorale's batch scripts: seconds before the end of a job at which its command stops."""
 
 DEFAULT_STOP_S = 60.0
 _log = logging.getLogger("chorale.slurm")
@@ -39,7 +39,7 @@ def stopping_in_order() -> Iterator[None]:
 
 
 def take_stop_signals() -> None:
-    """From now on, the first of STOP_SIGNALS raises KeyboardInterrupt. Later ones do not interrupt the cleanup."""
+    """Let the first signal of STOP_SIGNALS raise KeyboardInterrupt. Later signals do not interrupt the cleanup."""
     for number in STOP_SIGNALS:
         signal.signal(number, interrupt)
 
@@ -47,7 +47,7 @@ def take_stop_signals() -> None:
 def interrupt(number: int, frame: object) -> None:
     """Signal handler: raise KeyboardInterrupt, and ignore all further STOP_SIGNALS and alarms."""
     for each in (*STOP_SIGNALS, signal.SIGALRM):
-        # With SIG_IGN, Python would print a traceback for a signal that arrived together with the first
+        # With SIG_IGN, Python would print a traceback for a second signal that arrived together with the first one
         signal.signal(each, lambda _number, _frame: None)
         signal.siginterrupt(each, False)
     raise KeyboardInterrupt

@@ -191,7 +191,7 @@ class RunReport:
 
     @property
     def crowded(self) -> str | None:
-        """Return why the times mean nothing (more ranks than cores, on loopback), or None if they can be compared."""
+        """Return why the times cannot be compared (more ranks than cores, on loopback), or None if they can."""
         environment, ranks = self.measurement.environment, rank_count(self.program)
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
@@ -269,7 +269,7 @@ class RunReport:
             yield f"{rate} allow an algbw of {allowed:.3g} GB/s; {reached}"
         if self.crowded is not None:
             paced = "leave --where out to pace links"
-            if measurement.runner != "local":  # the others find no paced links by themselves
+            if measurement.runner != "local":  # only the local runner paces links without a fabric
                 paced = "to pace links, run `chorale fabric up SPEC --link-mbps 50` first and leave --where out"
             yield f"{self.crowded}: results are checked, but times show no speed-up; {paced}"
         for row in rows if self.reference is not None and self.crowded is None else ():
@@ -325,7 +325,7 @@ def judge(
 
 
 def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap_us: float = 1000.0) -> str:
-    """Return a JSON trace with the steps of all ranks in `executions`, one execution after the other, `gap_us` apart.
+    """Return a JSON trace with the steps of all ranks. Every execution begins `gap_us` after the end of the previous.
 
     In the trace, a rank is a process, and a thread block is a thread; times are in microseconds. The same executions
     give the same text.

@@ -77,7 +77,7 @@ def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology:
 
 
 def follow_job(name: str) -> bool:
-    """Show the messages of the latest job `name` until it ends, then its results; exit with its exit code.
+    """Show the messages of the latest job `name` until it ends, then its output; exit with the job's exit code.
 
     Returns False if there is no such job.
     """

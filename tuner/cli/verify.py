@@ -60,13 +60,13 @@ _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss
 MAX_SHOWN = 20
 _UNNAMED = "{0.compute_count} ranks that are all connected"
 COLLECTIVE_SUFFIX = ".collective.json"
-"""Suffix of the file that describes the collective of a program for given sizes; it is stored next to the program."""
+"""Suffix of a file next to a program for given sizes, which describes the program's collective."""
 MAX_CHECKED_RANKS = 512
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
 JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
 LAUNCHERS: Mapping[Literal["openmpi", "srun"], str] = {"openmpi": "mpirun", "srun": "srun"}
-"""Launcher -> suffix of the job folder's name. Each GPU job is written for both launchers."""
+"""Launcher -> suffix of the names of its folders. A GPU job gets a folder for each launcher."""
 
 
 def verify(

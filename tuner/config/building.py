@@ -1,4 +1,4 @@
-"""Creates executors. They run the synthesis tasks of commands and experiments serially, in processes or on Ray."""
+"""Creates executors, which run the synthesis tasks of commands and experiments serially, in processes or on Ray."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -23,7 +23,7 @@ from chorale.tuner.config.values import DEFAULT_KIND, SECTIONS, is_program_file_
 from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20
-"""Maximum file size in bytes. Parsing YAML takes a second per MiB, and memory of a hundred times the file size."""
+"""Maximum size of a file in bytes. To parse a MiB of YAML takes a second and a hundred MiB of memory."""
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 _MORE_FAULTS = 4
@@ -67,7 +67,7 @@ def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Camp
             former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
             others = set() if former is None else former.model_fields.keys() - SECTIONS[value].model_fields.keys()
             changed["runner"] = {key: option for key, option in section.items() if key not in others}
-        # Set a key in place; missing sections are created
+        # Set the key, and create missing sections
         section = changed
         for key in keys[:-1]:
             inner = section.setdefault(key, {})
@@ -166,7 +166,7 @@ class RecordedJob:
 
     seconds: collective -> size in bytes -> time in seconds, for calls that campaigns can tune
     left:    reason why calls cannot be tuned -> their time in seconds
-    timed:   False if the record has no durations, as in traces of some tools; then all times are sizes in GB instead
+    timed:   False if the record has no durations, as with some tools; all "times" are then transferred sizes in GB
     """
 
     ranks: int
@@ -198,7 +198,7 @@ class RecordedJob:
 
     @property
     def covered(self) -> float:
-        """Return the tunable calls' share of the recorded time, as a fraction; 0 if no times were recorded."""
+        """Return the fraction of the recorded time that is spent in tunable calls; 0 if the record has no calls."""
         total = self.covered_s + sum(self.left.values())
         return self.covered_s / total if total else 0.0
 

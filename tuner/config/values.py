@@ -101,9 +101,9 @@ def is_loopback(host: str) -> bool:
 
 
 def with_password(address: str, variable: str) -> str:
-    """Return `address`. If it was stored without its password, return the complete address from the environment.
+    """Return the complete `address`. If its password was not stored, the password is taken from the environment.
 
-    Raises Unavailable if the environment variable `variable` does not contain this address.
+    Raises Unavailable if the environment variable `variable` does not contain this address with a password.
     """
     if not is_hidden(address):
         return address
@@ -123,7 +123,7 @@ def _serialized(address: Address | str, info: SerializationInfo) -> str:
 
 
 def _spelled(read: Callable[[str], str]) -> Callable[[Any], Any]:
-    """Return a function that normalizes the spelling of a name. Unknown names stay unchanged and are checked later."""
+    """Return a function that normalizes a name with `read`, but leaves an unknown name unchanged for a later check."""
 
     def text(value: Any) -> Any:
         try:
@@ -240,7 +240,7 @@ Buffers = Annotated[
 
 
 PREFIX = "program:"
-"""Prefix of the names of program files, to distinguish them from methods and, in records, from other baselines."""
+"""Prefix that distinguishes the names of program files from methods and, in records, from other baselines."""
 
 SUFFIXES = (".xml", ".json")
 _DIGITS = 8
@@ -250,7 +250,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """A program file. `name`: name in records; it contains digits of `digest`, so a changed file gets another name."""
+    """A program file. name: its name in records, with digits of `digest`, so that a changed file gets another name"""
 
     path: str
     name: str
@@ -284,14 +284,14 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def kind_of_tables(tables: Collection[str]) -> str | None:
-    """Return the name of the tool that created these database tables: MLflow or Optuna; None if it was neither."""
+    """Return the name of the tool that created these database tables, MLflow or Optuna, or None for any other tool."""
     if set(tables) >= _OPTUNA:
         return "Optuna"
     return "MLflow" if set(tables) >= _MLFLOW else None
 
 
 def tables_in(file: Path) -> frozenset[str]:
-    """Return the table names in a SQLite file, opened read-only. Raises sqlite3.Error for any other file."""
+    """Open a SQLite file read-only and return the names of its tables. Raises sqlite3.Error for any other file."""
     if file.exists() and not file.is_file():
         raise sqlite3.OperationalError("it is not a regular file")
     with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=PATIENCE_S)) as connection:

@@ -1,7 +1,7 @@
-"""Computes costs of messages on a network, from options or a calibration, and the traffic of collectives.
+"""Predicts times of collectives and training iterations from message costs, traffic and model profiles.
 
-A calibration file is the output of `chorale run --calibrate --json`; traffic comes from a schedule file or a method.
-Also computes times of training iterations on networks, from model profiles (docs/guide/training.md).
+Message costs come from options or from a calibration file, the output of `chorale run --calibrate --json`. Traffic
+comes from a schedule file or a method. Profiles are described in docs/guide/training.md.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_i
 MAX_MESSAGES = 2**22
 """Maximum number of messages in a simulation; each message takes about a kilobyte of memory and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""Target -> buffer size of a connection in bytes, as in NCCL's Simple protocol. Longer chunks are sent in pieces."""
+"""Target -> bytes in the buffer of a connection, as in NCCL's Simple protocol. Longer chunks are sent in pieces."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 CALIBRATION_METHODS = ("bfb", "ring")
 """Methods to measure for a calibration: one with few steps and one with many, to determine the latency (alpha)."""
 CALIBRATION_INSTANCES = (1, 4)
-"""Instances to measure for a calibration: the same bytes in one message or in four, to determine the overhead."""
+"""Numbers of instances to measure for a calibration. The same bytes are sent in one message or in four, from which
+the overhead of a message follows."""
 DEFAULT_METHOD = "bfb"
 _GAP = Fraction(1, 100)
 
@@ -127,14 +128,14 @@ def simulate_program(
     *,
     max_messages: int = MAX_MESSAGES,
 ) -> ProgramTrace:
-    """Simulate `program` on a vector of `size_bytes` by the flow model.
+    """Simulate a checked `program` on a vector of `size_bytes` with the flow model.
 
-    `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`. MSCCL++ plans have no buffers; if `network`
-    has no overhead per message, they use the latencies of their operations. The size need not be divisible by the chunk
-    count. The program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed if the
-    program deadlocks.
+    `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`; MSCCL++ plans ignore it. If `network` has no
+    fixed cost per message (alpha), the operations of a plan have latencies and its links have none. The size need not
+    be divisible by the chunk count. Raises InvalidInput for more than `max_messages`, and CheckFailed if the program
+    deadlocks.
     """
-    loops, slices = 1, 1  # number of parts into which buffers cut the data
+    loops, slices = 1, 1  # see `ProgramFlows`; more than 1 if chunks must be cut to fit through buffers
     if buffer_bytes is not None and not program.one_sided:
         loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
     messages = sum(1 for _ in program.messages()) * loops * slices
@@ -473,8 +474,8 @@ def parse_profile(content: bytes, name: str) -> TrainingProfile:
 class TrainingCosts:
     """Computes the times of a training iteration's collectives on one network, in seconds.
 
-    unmodelled_s:  calibrated overhead of each allreduce that the network model omits; 0 without a calibration
-    alltoall_rate: rate at which every rank sends to every other, relative to a link's rate; None if not needed
+    unmodelled_s:  time of an allreduce that the network model omits, from a calibration; 0 without a calibration
+    alltoall_rate: rate from every rank to every other, relative to a link's rate; None if there is no all-to-all
     """
 
     topology: Topology
@@ -488,7 +489,7 @@ class TrainingCosts:
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
-        """Return the seconds of an all-to-all; each rank splits `size_bytes` equally among all ranks, including itself.
+        """Return the seconds of an all-to-all. Each rank splits `size_bytes` equally among all ranks and itself.
 
         Assumes optimal routes and no latencies (full paper on direct-connect topologies, appendices A.4 and A.5).
         """

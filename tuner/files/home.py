@@ -60,7 +60,7 @@ class Home:
 
     @property
     def campaigns(self) -> Path:
-        """Return the folder that contains a folder for each campaign, with a folder for each launch."""
+        """Return the folder with a subfolder for each campaign; in this, there is a folder for each launch."""
         return self.root / "campaigns"
 
     def campaign(self, name: str) -> Path:
@@ -107,8 +107,8 @@ class Home:
     def create(self, folder: Path) -> Path:
         """Create `folder` and missing parents, accessible only to this user, and return it.
 
-        Parts of the data folder that earlier versions left readable for others become private. An existing data folder
-        keeps its mode. Raises InvalidInput if other users could replace a new data folder.
+        An existing data folder keeps its mode, but files and folders in it that earlier versions of Chorale left
+        readable for others become private. Raises InvalidInput if other users could replace a new data folder.
         """
         if not self.root.exists():
             _require_ours(self.root)

@@ -39,7 +39,7 @@ _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 class _Call(NamedTuple):
-    """A collective call in a trace. `size_bytes`: larger of the input and output; `group`: None for all ranks."""
+    """A call in a trace. group: its ranks, None for all; size_bytes: size of the larger one of input and output"""
 
     collective: str
     dtype: str
@@ -49,10 +49,9 @@ class _Call(NamedTuple):
 
 
 def load_record(path: Path, ranks: int | None = None) -> Record:
-    """Return a job's calls from a file that `chorale record` wrote, or from rank 0's trace.
+    """Return a job's calls from a file that `chorale record` wrote, or from a trace that rank 0 of the job wrote.
 
-    ranks: number of ranks, for Chakra's .et files, which do not contain it; default: the number of these files in the
-           folder
+    ranks: number of ranks, which Chakra's .et files do not contain; default: the number of the job's .et files
 
     Raises InvalidInput for any other file, and for a file without collectives.
     """
@@ -78,7 +77,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
 
 
 def _unpickled(content: bytes) -> Any:
-    """Return the plain values in a pickle. Raises ValueError for too many values, or one without a JSON equivalent."""
+    """Return the plain values in a pickle. Raises ValueError if there are too many or one has no JSON equivalent."""
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         is_far = "PUT" in operation.name and int(argument or 0) > count
         if count > MAX_JSON_VALUES or is_far or operation.name in _NOT_IN_JSON:
@@ -248,7 +247,7 @@ def _chakra_call(message: Any) -> _Call | None:
 
 
 def _files_beside(path: Path) -> int:
-    """Return the number of trace files for the same job: PREFIX.0.et, PREFIX.1.et, …"""
+    """Return how many trace files the job of `path` has in this folder (PREFIX.0.et, PREFIX.1.et, …), with `path`."""
     match = re.fullmatch(r"(.*?)(\d+)\.et", path.name)
     if match is None:
         return 0

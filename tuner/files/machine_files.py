@@ -1,4 +1,4 @@
-"""Read networks from files about machines, fabrics and clusters, with options for information that the files lack."""
+"""Read networks from files that describe machines, fabrics or clusters; options add information that a file lacks."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -21,12 +21,12 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule, 
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether the file at `path` is a program or plan rather than a schedule, judging by name and content."""
+    """Return whether the name or the content of the file at `path` shows that it is a program or plan, no schedule."""
     return Path(path).suffix.lower() == ".xml" or is_plan_file(path)
 
 
 def is_plan_file(path: str) -> bool:
-    """Return whether the file contains an MSCCL++ plan; schedules may have the same suffix."""
+    """Return whether the file contains an MSCCL++ plan. The content decides, as schedules can also end in .json."""
     return Path(path).suffix.lower() == ".json" and is_plan_text(read_file(path))
 
 
@@ -86,7 +86,7 @@ def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology
 
 
 def _spec_in_name(program: AnyProgram) -> str | None:
-    """Return the spec in a program name such as `allgather bfb torus:4x4`; None if it may be truncated or changed."""
+    """Return the spec in a program name such as `allgather bfb torus:4x4`; None if the spec may be incomplete."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]

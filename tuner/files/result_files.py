@@ -31,13 +31,13 @@ _TABLE_ROW = re.compile(r"^\s*\|(?:[^|\n]*\|){5,}[ \t]*$", re.MULTILINE)
 _COMMA_ROW = re.compile(
     r"^[ \t]*\d+(?:[ \t]+[\w+-]+)*?[ \t]+\d+,\d+(?:[ \t]+[\w.,+/-]+)*[ \t]*$|^[^;\n]*(?:;[^;\n]*){4,}$", re.MULTILINE
 )
-"""Rows of tables with decimal commas."""
+"""Row of a table whose numbers have decimal commas."""
 _ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s|# Benchmarking \S|#bytes #repetitions")
 _JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
 _CSV = re.compile(
     r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
 )
-"""Beginning of JSON or CSV results; output of a launcher may precede them."""
+"""Header line of CSV results. Output of a launcher may precede it, as it may precede JSON results."""
 _MPI_TEST = re.compile(
     r"^[ \t]*# (?:OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v\S+|Benchmarking (?P<imb>\S+))", re.MULTILINE
 )
@@ -162,7 +162,8 @@ def _of_run(text: str, name: str) -> list[Results]:
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     """Split `text` at the lines that name a test; yield each test's name and text.
 
-    Text before the first such line gets the name "". If that line says that a test has ended, it gets that test's name.
+    Text before the first such line belongs to no test and gets the name "", unless this line reports the end of a test:
+    then the text belongs to that test.
     """
     starts = [match for match in _SECTION.finditer(text) if _TEST.search(match[0])]
     if not starts:
@@ -197,7 +198,7 @@ def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> st
 
 
 def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
-    """Return busbw / algbw of the fastest row, whose values have the most digits; None if its algbw is below 1 GB/s."""
+    """Return busbw / algbw, or None if no algbw reaches 1 GB/s. The fastest row is used: it has the most digits."""
     bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
     algbw, busbw = max(bandwidths, default=(0.0, 0.0))
     return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None
@@ -212,7 +213,7 @@ def _measured(cells: Iterable[tuple[int, TableCell, bool]]) -> Iterator[ResultRo
 
 
 def _version(text: str | None) -> str | None:
-    """Format a version code with dots: 23007 becomes 2.30.7. Up to version 2.8, 2708 becomes 2.7.8."""
+    """Format a version code with dots: 23007 becomes 2.30.7. Codes up to version 2.8 are shorter: 2708 is 2.7.8."""
     if text is None or not text.isdigit():
         return None if text is None else text.partition("+")[0]
     code = int(text)
@@ -224,8 +225,8 @@ def _version(text: str | None) -> str | None:
 def _from_mpi(text: str) -> list[Results]:
     """Return the collective tables of OSU and the Intel MPI Benchmarks, one for each number of ranks.
 
-    Both report the size of one rank's shard for allgather and all-to-all; Intel does so for reduce-scatter with equal
-    blocks as well.
+    For allgather and all-to-all, both report the size of one rank's shard instead of the whole vector. Intel's
+    benchmarks also do so for reduce-scatter with equal blocks.
     """
     found, starts = [], list(_MPI_TEST.finditer(text))
     for index, match in enumerate(starts):
@@ -259,7 +260,7 @@ def _number(text: object) -> float | None:
 
 
 def _from_json(text: str, name: str) -> list[Results]:
-    """Return the results in all consecutive JSON documents; text after them is ignored."""
+    """Return the results in the consecutive JSON documents with which `text` begins. Text after them is ignored."""
     require_small_json(text, name)
     decoder, place, documents = json.JSONDecoder(), 0, list[Any]()
     while (begin := re.compile(r"\s*(?=[{\[])").match(text, place)) is not None:

@@ -43,7 +43,7 @@ def _absolute(tree: SpecTree) -> SpecTree:
 
 SUFFIXES = (".parquet", ".json")
 MAX_EXPANDED_ROWS = 2**25
-"""Maximum number of transfers up to which symmetric schedules are expanded for lowering or running."""
+"""Maximum number of transfers in a schedule that is expanded from symmetric form in order to lower or run it."""
 
 
 def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:

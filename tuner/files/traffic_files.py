@@ -33,12 +33,12 @@ from chorale.synth.methods.traffic.tokens import MAX_TOKENS, TokenBatch
 MAX_NUMBERS, MAX_BYTES = MAX_RANKS**2, 16 * MAX_RANKS**2
 _SKEW = "zipf:"
 _FINEST = 2**30
-"""Fractions without a small common denominator are rounded up to multiples of (largest fraction) / (this number)."""
+"""Fractions without a small common denominator are rounded up to multiples of the largest one divided by 2**30."""
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,2})?([KMGT]?)(iB|B)?", re.IGNORECASE)
 
 
 def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatrix:
-    """Return the traffic matrix in the file `text`, or a random skewed matrix if `text` is zipf:S."""
+    """Return the traffic matrix in the file at the path `text`, or a random skewed matrix if `text` is zipf:S."""
     if text.startswith(_SKEW):
         return zipf_matrix(ranks, _exponent(text), seed)
     matrix = traffic_matrix(text, _rows(text))
@@ -49,9 +49,9 @@ def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatr
 def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> TokenBatch:
     """Return the tokens in a file: a row of experts for each token, as text, JSON or .npy.
 
-    Ranks hold equal blocks of tokens and of experts, unless a JSON object says otherwise: `experts` (rows),
-    `ranks` (of each token), `placement` (the rank of each expert, or a list of ranks with a replica) and
-    `token_bytes`. -1 stands for no expert.
+    -1 stands for no expert. Ranks hold equal blocks of tokens and of experts, unless the file is a JSON object that
+    says otherwise. Such an object has the rows as `experts` and, optionally, `ranks` (the rank of each token),
+    `placement` (for each expert, its rank or the list of ranks that have a replica) and `token_bytes`.
 
     expert_count: total number of experts if there is no placement; default: the highest expert number + 1
 
@@ -76,7 +76,7 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
 
 
 def _parsed(path: str, content: bytes, what: str) -> Any:
-    """Return the array of an .npy file, a JSON document (fractions as text), or else the words in each line."""
+    """Return the array of an .npy file, the JSON document (fractions as text), or the words in each line of a text."""
     if Path(path).suffix.lower() == ".npy":
         return read_array(io.BytesIO(content), allow_pickle=False)
     text = content.decode("utf-8-sig")

@@ -9,7 +9,7 @@ import yaml
 from chorale.synth.errors import InvalidInput
 
 MAX_CHARACTERS = 3000
-"""Maximum length of a single value; Python cannot convert numbers of 4300 digits to text."""
+"""Maximum length of a single value, chosen because Python refuses to convert numbers of more than 4300 digits."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, rule: str, way_out: str = "repair the syntax there") -> Any:
-    """Parse the YAML `text`. Raises InvalidInput with the message `rule` if it is invalid or has a long value."""
+    """Parse the YAML `text`. Raises InvalidInput: for invalid YAML with the message `rule`, else as `_Loader` does."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 MLFLOW_PAUSE_S = 10.0
 SERVER_TRIES, LOCAL_TRIES = 8640, 3
-"""Attempts to upload to MLflow at the end: a server may return within a day, but a read-only folder stays read-only."""
+"""Attempts to upload to MLflow when a launch ends: many for a server, which may return within a day, but few for a
+local store, because a read-only folder stays read-only."""
 FORMER_SELF_S = 300.0
-"""Seconds that a restarted launch waits for the lock of its previous process, which may still be running."""
+"""Seconds that a restarted launch waits for the folder's lock, which its previous process may still hold."""
 
 
 class LaunchState(StrEnum):
@@ -41,7 +42,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """A launch's progress: `done` of at most `budget` trials, and `new_trials`, which the caller has not seen yet."""
+    """A launch's progress: `done` of at most `budget` trials have finished; the caller lacks the `new_trials`."""
 
     state: LaunchState
     budget: int
@@ -56,7 +57,7 @@ def detached_name(campaign: str) -> str:
 
 
 def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path, resume: bool) -> None:
-    """Start a launch of the campaign `document`, or resume its newest one. Raises CheckFailed if one is running."""
+    """Start a launch of the campaign `document`, or resume its newest one. Raises CheckFailed while a launch runs."""
     name = detached_name(document["name"])
     former: DetachedActor | None = actors.find(name)
     if former is not None:
@@ -71,8 +72,8 @@ def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path
 class DetachedLaunch:
     """Runs a launch in a thread, so that its progress can be queried while it runs.
 
-    All state is on disk, so after a crash a new object with the same arguments resumes the launch, if it has access to
-    the same `home`. `launch_id` identifies the launch; if it is None, the newest launch is resumed.
+    All state is in the folder `home`. After a crash, a new object with the same arguments can therefore resume the
+    launch from any node that can access this folder. If `launch_id` is None, the newest launch is resumed.
     """
 
     def __init__(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
@@ -91,7 +92,7 @@ class DetachedLaunch:
         self._thread.start()
 
     def status(self, received: int) -> LaunchStatus:
-        """Return the launch's progress without its first `received` trials, which the caller already has."""
+        """Return the launch's progress. Its `new_trials` lack the first `received` ones, which the caller has."""
         ended = not self._thread.is_alive()  # check this first: the report is set before the thread ends
         state = LaunchState.RUNNING
         if ended:
@@ -135,7 +136,7 @@ class DetachedLaunch:
             )
 
     def _try_again(self) -> bool:
-        """Wait, then return whether to try MLflow again. Many attempts are allowed, as no user waits for the launch."""
+        """Wait, then return whether to try MLflow again. False once `stop` is called or no attempts are left."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
@@ -155,8 +156,8 @@ class _Collector(LaunchProgress):
 class _Stoppable:
     """Wraps workers so that they raise KeyboardInterrupt when `stop` is set, because signals do not reach threads.
 
-    If the cluster's head no longer responds, the process ends immediately. The cluster restarts the launch on another
-    node, and there it can only start once this process has unlocked the folder.
+    If the cluster's head no longer responds, this process ends immediately. The cluster then restarts the launch on
+    another node, and the restarted launch must wait until this process has unlocked the campaign's folder.
     """
 
     def __init__(self, inner: Workers, stop: threading.Event) -> None:

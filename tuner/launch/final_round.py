@@ -36,9 +36,9 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether a final comparison is useful: there are several finalists, or one beat the baselines at some size.
+    """Return whether a final comparison is useful: with several finalists, or if one is faster than the baselines.
 
-    If one winner is chosen for all sizes, only the number of finalists counts.
+    One size at which it is faster is enough. If one winner is chosen for all sizes, several finalists are needed.
     """
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
@@ -62,7 +62,7 @@ class FinalRound:
     ) -> records.FinalComparison | None:
         """Measure the finalists together. Return the comparison, or None if nothing could be measured.
 
-        number: number of the first measurement, which is added to its seed
+        number: number of the first measurement; each measurement adds its own number to the campaign's seed
         """
         self._number = number
         if self.campaign.one_winner:
@@ -97,7 +97,7 @@ class FinalRound:
         return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
     def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
-        """Return a contest (repeated comparison) for each size, between trials that may be the fastest there."""
+        """Return a contest for each size: a repeated comparison of the trials that may be the fastest at this size."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
         # Contests are evaluated after FIRST_BATCH measurements, and then whenever their number has doubled.
@@ -118,7 +118,7 @@ class FinalRound:
         return contests
 
     def _launch(self, group: Sequence[SizeContest]) -> None:
-        """Run the next measurement for `group`, contests that compare the same programs at different sizes."""
+        """Run the next measurement for the contests in `group`, which compare the same programs at different sizes."""
         names, _ = group[0].batch
         outcome = self._submitted(self._request(names, [contest.size_bytes for contest in group]))
         if isinstance(outcome, RunFailure):

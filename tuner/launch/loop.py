@@ -55,7 +55,7 @@ Listener = Callable[[TrialRecord], None]
 class RequestBuilder:
     """Creates the build and measurement requests of one launch.
 
-    baselines: name in measurements -> program of a baseline, which is measured together with candidates
+    baselines: name in measurements -> program, for the baselines that are measured together with candidates
     """
 
     campaign: Campaign
@@ -76,7 +76,7 @@ class RequestBuilder:
         return BuildRequest(source, lowered_as(self.campaign.runner.config.lowering(), candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
-        """Return the program of a candidate that is a program file or a library algorithm; None if it must be built."""
+        """Return the program of a candidate that names a program file or a library algorithm, or None for others."""
         if (settings := candidate.settings) is not None:
             config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
             assert isinstance(config, NcclConfig)
@@ -274,8 +274,8 @@ class TrialLoop:
         meanwhile: function to call once, during the first measurement, or at the end if nothing is measured
 
         Raises CheckFailed if a baseline cannot be built, and Unavailable if the runner or the search storage does not
-        work. Trials that are pending when an exception is raised, including KeyboardInterrupt, are dropped; a resumed
-        campaign starts with these trials.
+        work. Trials that are pending when an exception is raised, including KeyboardInterrupt, get no record; a
+        resumed launch tries their candidates first.
         """
         if self._may_start():
             self._build_baselines()
@@ -442,7 +442,7 @@ class TrialLoop:
     def _goes_on(self, trial: BuiltTrial, so_far: base.Measurement) -> bool:
         """Report the latest size to the pruner, then stop the trial or measure its next size.
 
-        Returns False if no size is left to measure: the trial is complete.
+        Returns False if all sizes have been measured, so that the caller can complete the trial.
         """
         sizes = self._results(trial, so_far)
         step, last = len(sizes), sizes[-1]
@@ -458,7 +458,7 @@ class TrialLoop:
     def _end(self, trial: BuiltTrial, record: TrialRecord) -> None:
         self._finish(trial, record)
         for duplicate in self._duplicates.pop(trial.run_key):
-            self._on_built(duplicate)  # shares the measurement; if there is none, the first duplicate is measured
+            self._on_built(duplicate)  # shares the trial's measurement; if the trial failed, one duplicate is measured
 
     def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
         self._store.add(record)

@@ -1,6 +1,6 @@
 """Prepares a launch: replaces `auto` and `library` by names, reads program files, and computes the plan for dry runs.
 
-Also computes prior knowledge for the search, from earlier launches and recorded runs.
+Also derives prior knowledge for the search from earlier launches and recorded runs.
 """
 
 import json
@@ -55,7 +55,7 @@ _MAX_STARTS = 6
 SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
 """Fractions of a Slurm job's time for the trials and for the final comparison; promotion and report get the rest."""
 _judged: dict[tuple[str, str], BuildResult] = {}
-"""Cache of checked program files, so that a process checks each file only once."""
+"""(name of a program file, hash of everything its check depends on) -> result, so that each file is checked once."""
 
 
 def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
@@ -95,7 +95,7 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
-    """Predict methods' times with the runner's model, if it has one, or with 10 us per message and the link rate."""
+    """Predict the times of methods with the model of a simulated runner, or from the link rate and 10 us a message."""
     config = campaign.runner.config.for_network(topology)
     if isinstance(config, SimulatedConfig):
         model = config.network_model()
@@ -108,7 +108,7 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the methods with the shortest predicted time at some size, largest size first; empty if none applies."""
+    """Return the methods that are predicted to be the fastest, largest size first; none if no method is applicable."""
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:
@@ -173,7 +173,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput if the runner cannot run `topology` or lacks a library algorithm among the baselines."""
+    """Raise InvalidInput if the runner cannot run `topology`, or lacks a library algorithm that is a baseline."""
     config = campaign.runner.config
     config.check_plan(campaign.runner.measurers, topology)
     named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
@@ -245,9 +245,9 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
-    """Return the campaign with a time budget that lets it end within `seconds`. A smaller budget is kept.
+    """Return the campaign with time limits that let it end within `seconds`. Shorter limits are kept.
 
-    goes_on: whether another job continues the search; then only the final comparison must fit into one job
+    goes_on: whether another job continues the search; then only the final comparison gets a limit
     """
     changes = {}
     for key, share in ({"final": FINAL_SHARE} | ({} if goes_on else {"budget": SEARCH_SHARE})).items():
@@ -353,7 +353,7 @@ class _Earlier:
 def learned_priors(
     campaign: Campaign, topology: Topology, space: SearchSpace, home: Home, launch_id: str = ""
 ) -> list[Prior]:
-    """Return at most four priors for points of `space`, those from the most similar conditions first.
+    """Return at most four priors for points of `space`, beginning with the priors from the most similar conditions.
 
     The sources are launches in the data folder and Chorale's MI250 record. The launch `launch_id`, which is being
     started or resumed, is left out. The result depends only on the files. Raises InvalidInput if the campaign names a
@@ -396,9 +396,10 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
-    """Return earlier launches of the collective, sorted: first those on the same network with the same runner.
+    """Return earlier launches of the collective, the most similar ones first.
 
-    Then follow those on the same network, those with the same runner, and all others.
+    The order is: same network and runner, same network, same runner, all others. Newer launches precede older ones.
+    named: campaigns to consider; None for all
     """
     conditions = conditions_of(campaign, topology)
     earlier = []

@@ -1,8 +1,8 @@
 """Runs a complete launch: searches, measures, judges and registers the best programs, and reports.
 
-The promotion gate judges: the best program of a size class gets the alias (champion) if it is correct at a size that
-was not tuned, and faster than the version that has the alias. A baseline that nothing beats also goes through the
-gate: a champion that is slower than this baseline loses the alias.
+Judging is the task of the promotion gate. The best program of a size class gets the alias (champion) if it is correct
+at a size that was not tuned, and faster than the version that has the alias. A baseline that nothing beats also goes
+through the gate: a champion that is slower than this baseline loses the alias.
 """
 
 import json
@@ -74,14 +74,14 @@ from chorale.tuner.trials.store import Store, open_store
 _promotion_log = logging.getLogger("chorale.promotion")
 
 REPEATS = 9
-"""Smallest number of repetitions whose second shortest and second longest enclose the median (95 % confidence)."""
+"""Smallest number of repetitions whose second shortest and second longest time enclose the median (95 % confidence)."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
-"""Kinds of failures that the program itself causes. Other failures may have other causes."""
+"""Kinds of failures that count as the program's fault. Failures of other kinds may have other causes."""
 
 Rival = tuple[Candidate, AnyProgram] | str
-"""A program, or the name of one of the library's own algorithms."""
+"""A program with the candidate from which it was built, or the name of one of the library's own algorithms."""
 
 Rivals = Mapping[str, Rival]
 _log = logging.getLogger("chorale.tune")
@@ -92,7 +92,7 @@ UPLOAD_PATIENCE_S = 180.0
 def with_built_baselines(
     campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[BestProgram]
 ) -> list[BestProgram]:
-    """Return `best` with the programs of the winning baselines filled in. They are built and saved in the store.
+    """Build and store the programs of the winning baselines, and return `best` with these programs filled in.
 
     Library algorithms, and baselines that cannot be built, have no program.
     """
@@ -117,7 +117,8 @@ def judge(
 ) -> dict[SizeClass, PromotionVerdict]:
     """Decide, by measuring on the campaign's runners, whether each best program may become the champion of its class.
 
-    If MLflow cannot be reached, nothing is compared; a program is promoted only if no registered version has the alias.
+    If MLflow cannot be reached, the programs are not compared with champions. A program is then promoted only if no
+    version has the alias when it is registered.
     """
     try:
         mlflow = MlflowStore(campaign.tracking.address(home.mlflow_uri), home.artifacts) if best else None
@@ -191,7 +192,7 @@ class _Gate:
         return self._compared(winner, {**challenger, CHAMPION: (candidate, program)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
-        """Run the new program once at a size that has not been measured; return (failure or None, a note)."""
+        """Run the new program once, if possible at a size that was not tuned. Return (failure or None, remark)."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays the program anyway
@@ -224,7 +225,7 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. A run needs a program, so one is added if all rivals are library algorithms."""
+        """Measure `rivals`. If all of them are library algorithms, a program is added, because every run needs one."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:
@@ -306,7 +307,7 @@ def progress_display(
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
-"""Called with the maximum number of trials and the trials recorded so far."""
+"""Function that returns a progress display for a maximum number of trials and the trials recorded so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +326,7 @@ class MeasuringOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """The campaign of a launch, its network, and the objects that store, track and count results."""
+    """A launch in progress: its campaign and network, and the objects that store trials, upload them and count time."""
 
     campaign: Campaign
     topology: Topology
@@ -467,9 +468,11 @@ def tune(
 ) -> TuneReport:
     """Run a launch until it ends or is interrupted (KeyboardInterrupt); return its report. Finished trials are kept.
 
-    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` decides whether to retry
-    MLflow at the end, see `Tracker.finish`; `parts` holds the Optuna objects to use. Raises ChoraleError if the launch
-    cannot continue; everything measured is already in its journal.
+    resume, launch_id, patience_s: which launch to run, and how long to wait for its lock, see `open_store`
+    try_again: function that decides whether to retry MLflow at the end, see `Tracker.finish`
+    parts:     Optuna objects to use
+
+    Raises ChoraleError if the launch cannot continue; everything measured is already in the journal of the launch.
     """
     started_s, overhead = time.monotonic(), Overhead()
     campaign = campaign_on(campaign, topology)

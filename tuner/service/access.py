@@ -110,7 +110,7 @@ class Caller:
 
 
 class ClientLimit:
-    """Limits the number of events of each client per minute (of the clock `unix_s`). Thread-safe."""
+    """Counts the events of each client in each minute of the clock `unix_s`, against a limit. Thread-safe."""
 
     def __init__(self, unix_s: Callable[[], float], most: int) -> None:
         self._unix_s = unix_s
@@ -156,8 +156,8 @@ class Access:
         """Return the caller who sent the header `Authorization: Bearer TOKEN`, and count the request for the quota.
 
         Raises NotAllowed if the token is missing, unknown or expired. Raises TooManyRequests if the quota of requests
-        is exceeded, or if the token is wrong and `client` has already sent too many wrong tokens. These do not block
-        valid tokens from the same client, because tokens cannot be guessed and many people may share an address.
+        is exceeded, or if the token is wrong and `client` has sent too many wrong tokens. Wrong tokens do not block
+        valid ones from the same client, because tokens cannot be guessed and many people may share an address.
         """
         scheme, _, token = (authorization or "").partition(" ")
         digest = digest_of(token.strip()) if scheme.lower() == "bearer" else ""
@@ -236,7 +236,7 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Read a YAML file that grants permissions into a `model`. Raises InvalidInput if other users can write to it."""
+    """Return a YAML file that grants permissions, as a `model`. Raises InvalidInput if other users may write to it."""
     try:
         reason = why_foreign(path)
     except OSError as error:
@@ -296,7 +296,7 @@ def local_token(home: Home) -> str:
 
 
 class TokenCallers:
-    """A function that returns the callers in a token file (read again when it changes) and the local token's owner.
+    """A function that returns the callers in a token file, plus the local token's owner; it rereads a changed file.
 
     While the file is invalid, each call raises Unavailable, so that nobody listed in it has access.
     """
@@ -328,11 +328,11 @@ class TokenCallers:
 
 
 def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], float]) -> Access:
-    """Return the access rules for a service on `host`, with the tokens in the file at `path` (default: the file in
-    `home`).
+    """Return the access rules for a service on `host`, with the tokens in a file.
 
-    On loopback the local token is also valid; it is created if missing. Raises InvalidInput if the file is invalid, or
-    if there is no token and other machines can reach `host`.
+    path: path of the token file; None for the file in `home`
+    On loopback, the local token is also valid; it is created if missing. Raises InvalidInput if the file is invalid, or
+    if it has no token and other machines can reach `host`.
     """
     local_only = is_loopback(host)
     file = token_file(home) if path is None else Path(path)

@@ -61,7 +61,7 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field: its mark forbids it, or it has no mark but accepts any text."""
+    """Return whether requests may not set the field: its mark says so, or it accepts any text and has no mark."""
     if (mark := exposure(field)) is not None:
         return not mark.from_requests
     return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
@@ -101,7 +101,7 @@ def requested_campaign(
         document = {**document, "runner": section.model_dump(by_alias=True, mode="json")}
     rule = "a campaign must match the schema of `chorale tune --schema`"
     campaign = validated(Campaign, dict(document), rule, "repair this key")
-    for key, _value in closed_values(campaign):  # a profile may also set keys that requests may not set
+    for key, _value in closed_values(campaign):  # those of the runner are allowed if they come from a profile
         if section is not None and key.startswith("runner."):
             continue
         if key in STORES:
@@ -129,7 +129,7 @@ def open_runners() -> list[str]:
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign for callers. Values set by the server are hidden, and only a profile's name is shown."""
+    """Return a stored campaign as callers may see it: without values of the server, and with a profile's name only."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
@@ -225,8 +225,7 @@ class Campaigns:
         return campaign.name, profile or campaign.runner.kind
 
     def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
-        """Check a campaign without launching it. Return the campaign, the profile of its runner (if any) and its
-        network.
+        """Check a campaign without launching it. Return (campaign, name of the runner profile or None, network).
 
         Raises InvalidInput or NotPermitted if the campaign could not be launched.
         """
@@ -246,7 +245,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the URLs of the MLflow, Ray and Optuna pages in the settings (default for MLflow: its server)."""
+        """Return the settings' URLs of the MLflow, Ray and Optuna pages, or the URL of an MLflow server without one."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:
@@ -272,7 +271,7 @@ class Campaigns:
         self._launches.stop(name)
 
     def resume(self, name: str, caller: Caller) -> tuple[str, str]:
-        """Resume the newest launch of a campaign. If it has a runner profile, use its current definition."""
+        """Resume the newest launch of a campaign; see `launch`. A runner profile is used as it is defined now."""
         document = dict(self.snapshot(name, caller).launch.campaign)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
         profile = self.profile_of(name)

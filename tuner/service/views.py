@@ -1,4 +1,4 @@
-"""Computes slow responses of the service (pictures and registered versions), which run in separate processes."""
+"""Computes responses that take long: pictures and registered versions. The service calls this in other processes."""
 
 from typing import Any
 

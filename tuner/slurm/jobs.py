@@ -134,7 +134,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return the `chorale` command of this installation. It is a path if possible, for nodes that share the folder."""
+    """Return the path of this installation's command, for nodes that share its folder; `chorale` if there is none."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 
@@ -198,7 +198,7 @@ def _record(folder: Path, name: str) -> Path:
 def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
     """Wait until a job has ended, and pass its messages (standard error) to `show` meanwhile; return its exit code.
 
-    A requeued job has not ended. Returns 130 for a cancelled job, and 1 for any other job that left no exit code.
+    A requeued job has not ended. A cancelled job has the exit code 130; any other job that left no code has 1.
     """
     shown, answered_s = 0, time.monotonic()
     while True:
@@ -227,7 +227,7 @@ def is_unfinished(state: str) -> bool:
 
 
 def job_state(job_id: str) -> tuple[str, int]:
-    """Return state and exit code of a job (of an array: its first task); `FORGOTTEN` if Slurm has no record of it."""
+    """Return the state and exit code of a job or of an array's first task; (`FORGOTTEN`, 0) if Slurm has no record."""
     try:
         line = slurm_output("scontrol", "--oneliner", "show", "job", job_id)
     except Unavailable as error:
@@ -240,7 +240,7 @@ def job_state(job_id: str) -> tuple[str, int]:
 
 
 def cancel(job: SubmittedJob) -> None:
-    """Cancel a job; its command stops cleanly."""
+    """Cancel a job. Its batch script then stops the command cleanly."""
     slurm_output("scancel", job.job_id)
 
 
@@ -251,10 +251,10 @@ def _read(path: str) -> str:
 
 TEMPLATE = Path(__file__).parent / "job.sh.jinja"
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""Environment variable: how many seconds before the job's time limit a command stops by itself."""
+"""Environment variable with the number of seconds before the job's time limit at which the command stops by itself."""
 
 REQUEUE_VARIABLE = "CHORALE_REQUEUES"
-"""Environment variable that scripts set if they may requeue an unfinished campaign: the maximum number of requeues."""
+"""Environment variable with the maximum number of requeues, set by scripts that may requeue an unfinished campaign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,8 @@ class SlurmJob:
     """A `chorale` command to run as a Slurm job.
 
     arguments: arguments of `chorale` without the Slurm options
-    folder:    working directory; `home` is the data folder, shared by all nodes
+    folder:    working directory of the command
+    home:      data folder, which all nodes share
     resumes:   whether the command runs a campaign, which can be stopped, requeued and continued
     tasks:     number of array tasks that work on one campaign together; 1 without an array
     """

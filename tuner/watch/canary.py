@@ -33,12 +33,12 @@ MIN_CALLS = 10
 """Minimum number of calls of a program at a size before its times are judged."""
 MIN_SLOWDOWN = 1.05
 _DEVIATIONS = 4.0
-"""Minimum difference of two means, in standard errors, that counts as a slowdown. By chance, it occurs in fewer than
-one of ten thousand cases if each mean is over at least ten calls."""
+"""Minimum difference of two means, in standard errors, that counts as a slowdown. If each mean is over at least ten
+calls, chance causes such a difference in fewer than one of ten thousand cases."""
 _MOST_BYTES = 1 << 24
 
 Key = tuple[str, str, int]
-"""(digest of the program, collective, size in bytes): identifies a kind of call."""
+"""Identifies a kind of call by (digest of the program, collective, size in bytes)."""
 PRESENT, CANDIDATE = "present", "candidate"
 Measure = Callable[[RunRequest], Outcome]
 FORMAT, RECORD = "chorale-publications/1", "publications.json"
@@ -92,7 +92,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Sum up the times of each kind of call over the status files of jobs. Missing and invalid files are ignored."""
+    """Return the times of each kind of call, summed over the status files of jobs. Skips missing and invalid files."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         try:
@@ -109,8 +109,8 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
 def slowdowns(changed: Snapshot, published: Snapshot, now: Snapshot) -> list[Slowdown]:
     """Return the sizes at which jobs take clearly longer with the published table than with the previous one.
 
-    changed, published, now: what jobs had reported when the fabric changed, when the table was published, and now. The
-    previous program's calls between the first two are used, because earlier calls ran on a different fabric.
+    changed, published, now: what jobs had reported when the fabric changed, when the table was published, and now. For
+    the previous table, only calls between `changed` and `published` count: earlier calls ran on a different fabric.
     """
     former = {key: times.since(changed.get(key, CallTimes())) for key, times in published.items()}
     present = {key: times.since(published.get(key, CallTimes())) for key, times in now.items()}
@@ -136,7 +136,8 @@ class CanaryRow:
     """The result of comparing two tables for one collective at one size.
 
     ratio:     the candidate's time divided by the current table's time: median with confidence interval
-    is_slower: whether the whole 95 % interval is above 1. A single ratio is usually enough to rule this out
+    is_slower: whether the whole 95 % interval is above 1. If only six ratios are measured, a single one of at most 1
+               rules this out
     """
 
     collective: str
@@ -253,7 +254,9 @@ class Publication:
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the current table to `path`, and a record of it and the previous table to `folder`. Not thread-safe.
+    """Writes the current table to `path`, and a record of the current and the previous table to `folder`.
+
+    Not thread-safe.
 
     folder: existing folder that no other watcher uses
     """
@@ -288,7 +291,7 @@ class Publisher:
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record of publications and their tables; delete all other tables. begun: publication in progress"""
+        """Write the record and the tables of its publications; delete other tables. begun: publication in progress"""
         document: dict[str, Any] = {"format": FORMAT}
         tables = {}
         for name, each in {"next": begun, "present": self.present, "former": self.former}.items():
@@ -305,7 +308,7 @@ class Publisher:
                 path.unlink()
 
     def _stored(self, entry: Mapping[str, Any] | None) -> Publication | None:
-        """Return the publication that an entry in the record describes, or None if its table file no longer exists."""
+        """Return the publication that `entry` of the record describes; None without an entry or without its table."""
         try:
             data = (self.folder / str(entry["table"])).read_bytes() if entry is not None else None
         except OSError:
@@ -319,7 +322,7 @@ class Publisher:
 
 @dataclass(slots=True)
 class Renewal:
-    """Keeps a fabric's tuning table up to date. While another method runs, only `plan_ahead` may be called.
+    """Keeps a fabric's tuning table up to date. Only `plan_ahead` may be called while another method is running.
 
     healthy: the declared fabric, without failures
     canary:  compares tables before they are published; None to skip the comparison
@@ -342,7 +345,7 @@ class Renewal:
         return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:
-        """Store the times that jobs report now. Call this when the fabric has just changed."""
+        """Store the times that jobs report now, for a later `judge`. Call this when the fabric has just changed."""
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:
@@ -379,7 +382,7 @@ class Renewal:
         return []
 
     def judge(self) -> list[Event]:
-        """Publish the previous table again if jobs take longer with the current one. Return events."""
+        """Publish the previous table again if jobs take clearly longer with the current one. Return events."""
         worse = slowdowns(*self._said, self.jobs()) if self.publisher.former is not None and not self.is_held else []
         if not worse:
             return []
@@ -405,9 +408,10 @@ class Renewal:
         return plan.table.ranks == self.healthy.compute_count
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
-        """Measure both tables; return `plan` with the current program at each size at which the new one is slower.
+        """Compare the table of `plan` with the current one, and return `plan` without programs that are slower.
 
-        The tables are compared only if both are for all ranks, because otherwise no job could run both.
+        At the sizes of such programs, the current programs are kept. The tables are compared only if both are for all
+        ranks, because otherwise no job could run both.
         """
         present = self.present
         if self.canary is None or present is None or present.digest == plan.digest:

@@ -20,7 +20,7 @@ SLOW_BELOW = 0.85
 FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
 """A link that changes `FLAPS` times in `FLAP_WINDOW_S` s is flapping until it has been unchanged for `QUIET_S` s."""
 STEPS = 20
-"""The rates of slow links are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
+"""Slow links' rates are rounded to multiples of 1/20 of the declared rate, so that small changes cause no new plan."""
 
 
 class LinkState(StrEnum):
@@ -34,7 +34,7 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """Tracks the state of one link. since_s: when the current state began; _changes: times of the latest changes"""
+    """Tracks the state of a link. since_s: time at which the state began; _changes: times of the latest changes"""
 
     declared_bits_per_s: float
     since_s: float = 0.0
@@ -62,7 +62,7 @@ class LinkTracker:
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report of the link's rate; return its (old, new) state if the state or a slow rate changed."""
+        """Process a report of the rate. Return (old, new) state if the state, or the rate of a slow link, changed."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -142,7 +142,7 @@ class ListedLinks:
     """
 
     def __init__(self, topology: Topology, path: Path, bits_per_unit: Fraction) -> None:
-        """Raise InvalidInput if the network has switches, because the states of their links are not reported."""
+        """Raise InvalidInput if the network has switches, because nothing reports the states of a switch's links."""
         links, self._path, self._text = topology.links, path, ""
         if topology.node_count > topology.compute_count:
             way_out = f"write a table for the rest: chorale table write --topology 'without({topology.spec};node=0)'"

@@ -1,4 +1,4 @@
-"""Plan tuning tables for the remaining part of a network: verified programs, and their gaps to the bound."""
+"""Plan tuning tables for the remaining part of a network, with verified programs and their gaps to the bound."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""(collective, size in bytes) -> program to run for sizes up to half-way to the neighbouring ones."""
+"""(collective, size in bytes) -> program to run at this size and at all sizes that are closer to it than to others."""
 
 
 class Planner:
@@ -169,7 +169,7 @@ def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
     """Synthesize a schedule with `method` and lower it. An allreduce uses two phases of trees, not pairs of trees.
 
-    Pairs of trees reach the bound only if data flow through them without pauses, and they take long to plan.
+    Pairs of trees take long to plan, and they reach the bound only if data flow through them without pauses.
     """
     if (method, collective) == ("forest", "allreduce"):
         method = "forest-phases"

@@ -37,9 +37,11 @@ from chorale.tuner.watch.replanning import Planner, PlanRequest
 FORMAT = "chorale-watch/1"
 STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 _SETTLE_S = 0.6
-"""Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
+"""Seconds to wait after a link has changed, because the other direction of its cable or other links of its node may
+change next."""
 _WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
-"""Seconds to wait for reports about links, between evaluations of jobs' reports, between writes, between warnings."""
+"""Seconds to wait for reports about links, and seconds between evaluations of jobs' reports, between writes of the
+state file, and between warnings."""
 _PATIENCE_S = 10.0
 """Seconds to wait for the previous watcher to exit, because a killed process may take a moment to end."""
 
@@ -62,11 +64,11 @@ class WatchRecords:
             return
 
     def note(self, event: Event) -> None:
-        """Store an event, to be written by the next `write`."""
+        """Store an event for the state file, which the next `write` writes."""
         self._events.append(event)
 
     def note_carried(self, report: LinkReport) -> None:
-        """Compute the rate of a link's traffic from two values of its byte counter that are at least a second apart."""
+        """Update the rate of a link's traffic, computed from byte counts that were reported at least a second apart."""
         before = self._reports.setdefault(report.link, report)
         passed_s = report.time_s - before.time_s
         if passed_s >= 1.0:
@@ -124,12 +126,12 @@ class Watch:
 
     source:   source of reports about the links
     renewal:  plans and publishes the tables
-    records:  the watcher's files: its state for other programs, and what it needs after a restart
+    records:  files with the watcher's state, which other programs read, and with what it needs after a restart
     reroute:  function that reroutes packets around dead links and lost ranks; None if this is not needed
     plans_failures: whether tables for single failures are planned in advance
     waits:    whether to warn and go on waiting while the source has no reports, instead of raising NoReports
     pool:     threads that renew the table and plan ahead
-    close:    function that `run` calls at the end
+    close:    function that `run` calls before it ends
     """
 
     source: LinkSource
@@ -204,7 +206,7 @@ class Watch:
         self._begin(now_s)
         if self._is_due("record", _RECORD_S, now_s):
             self._write()
-            # Carry out users' requests to hold, release or roll back
+            # Carry out requests of users to hold or release publications or to roll back
             was_held, self.renewal.is_held = self.renewal.is_held, self.records.is_held()
             if was_held != self.renewal.is_held:
                 yield self._event("hold" if self.renewal.is_held else "release", why="by request")
@@ -240,7 +242,10 @@ class Watch:
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
     def _begin(self, now_s: float) -> None:
-        """Start background tasks unless such tasks are running: renew or judge the table, else plan ahead."""
+        """Start background tasks. If the table is neither renewed nor judged at the moment, start what is due of this.
+
+        If no task at all is running then, plan ahead for the next single failure.
+        """
         renewal = self.renewal
         if "renew" not in self._under_way and self._pending is not None:
             (state, since_s), self._pending = self._pending, None

@@ -38,9 +38,9 @@ ROUTERS = (
     *(campaign_router, best_router, event_router),
 )
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
-"""Number of threads for requests, and of threads for planning jobs; most of the latter wait for a free process."""
+"""Number of threads for requests, and number of threads for planning jobs, most of which wait for a free process."""
 PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
-"""Number of processes that plan requests before these are answered; limits for the time and memory of each call."""
+"""Number of processes for planning, and the limits of each call to one of them: its time in seconds and its memory."""
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ MAX_STREAMS = 32
 LOOKS_SHARE = 0.05
 """Fraction of a core that polling all topics of a token may use. With many topics, each one is polled less often."""
 LOOK_S = 0.001
-"""Processor time of one poll in addition to reading the topic's state, in seconds: for the thread and the event."""
+"""Assumed processor time in seconds that a poll costs, through its thread and event, besides reading the state."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -73,7 +73,7 @@ class EventStreams:
         self._clock = clock
 
     def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
-        """Return a response that streams `events`. Raises TooManyRequests if `owner` has `MAX_STREAMS` open."""
+        """Return a response that streams `events`. Raises TooManyRequests if `owner` has `MAX_STREAMS` streams open."""
         if self._open[owner] >= MAX_STREAMS:
             rule = f"a token may have at most {MAX_STREAMS} streams of events open"
             raise TooManyRequests(rule, "more", "close some pages")
@@ -134,7 +134,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function that returns all trials at first, then only new ones. `known`: number of earlier trials."""
+    """Return a function that returns all trials when first called, and only new ones later (after `known` others)."""
     launch: int | None = None
     known = 0
 

@@ -54,7 +54,7 @@ def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) ->
 
 
 class _Refused(Exception):  # noqa: N818  # not an error in this program
-    """Raised for a request that is refused before routing. Arguments: status, rule, value, fix."""
+    """Raised for a request that is refused before routing. Its arguments are those of `refusal`."""
 
 
 class RequestLimits:
@@ -111,7 +111,7 @@ class RequestLimits:
         body = await self._body(receive)
         kind = headers.get("content-type", "")
         is_json = kind.partition(";")[0].strip().lower() == "application/json"
-        if not is_json and (body or method == "POST"):  # a form can send an empty POST
+        if not is_json and (body or method == "POST"):  # forms on foreign pages can send a POST without a body
             value, way_out = kind[:200] or "no type", "send `Content-Type: application/json`"
             raise _Refused(415, "a request must be sent as JSON", value, way_out)
         _require_text(body)
@@ -168,11 +168,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 class AuditLog:
-    """Writes JSON lines to two log files in `folder`: changes to audit.jsonl, refused requests to refused.jsonl.
-    Thread-safe.
+    """Writes JSON lines to `folder`: changes to audit.jsonl, refused requests to refused.jsonl. Thread-safe.
 
-    The two are rotated separately, at `MAX_BYTES`; up to `MAX_FILES` and `MAX_REFUSED_FILES` older files are kept. So
-    clients without a token cannot displace entries in audit.jsonl.
+    Each file is rotated separately, at `MAX_BYTES`, so that clients without a token cannot displace entries in
+    audit.jsonl. Up to `MAX_FILES` and `MAX_REFUSED_FILES` older files are kept.
     """
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:

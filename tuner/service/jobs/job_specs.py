@@ -106,7 +106,7 @@ class NetworkPlanner:
         return topology
 
     def cached(self, source: NetworkSource) -> Topology | None:
-        """Return the network of an earlier `plan`, or None if it is no longer cached."""
+        """Return the network of `source` if it is cached from an earlier `plan`, else None."""
         key = _source_key(source)
         with self._lock:
             if key in self._cache:
@@ -115,7 +115,7 @@ class NetworkPlanner:
 
 
 def built_network(source: NetworkSource, limits: JobLimits) -> Topology:
-    """Return the network of a spec or a document. The size is checked first; for documents, also afterwards."""
+    """Return the network of a spec or a document. Its size is checked before it is built, for documents also after."""
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]

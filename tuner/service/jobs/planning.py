@@ -58,10 +58,11 @@ class PlanningProcesses(Planning):
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[None]:
-        """Wait for a free process and reserve it for the `with` block. Raises TooManyRequests if too many calls wait.
+        """Wait for a free process and reserve it for the `with` block.
 
         A free process goes to the owner whose previous call began longest ago. Only one call of each owner runs at a
-        time, so no owner has to wait for all the calls of another one.
+        time, so no owner has to wait for all the calls of another one. Raises TooManyRequests if `MOST_WAITING` calls
+        of the owner are waiting.
         """
 
         def is_next() -> bool:

@@ -226,7 +226,7 @@ class JobScheduler:
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
             return
-        except Exception as error:  # a bug may fail only this job and must not block a slot forever
+        except Exception as error:  # a bug must only fail this job, and must not block a slot forever
             self._settle(job.key, TaskFailure(TaskFailureKind.CRASH, error))
             return
         self._backend.start(job.key, run_task, task, job.memory_bytes)
@@ -234,7 +234,7 @@ class JobScheduler:
     def _next(self) -> Job | None:
         free = len(self._running) < self._slots
 
-        def may_start(job: Job) -> bool:  # there is a free slot, or a computation to share that is not being stopped
+        def may_start(job: Job) -> bool:  # if a slot is free, or if the job can share a computation that goes on
             shared = self._running.get(job.key)
             return free if shared is None else bool(shared.jobs)
 
@@ -280,7 +280,7 @@ class JobScheduler:
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:
-    """Return the description of a failure for clients. Messages of unexpected errors are only written to the log."""
+    """Return what clients may learn about a failure. Messages of unexpected errors are only written to the log."""
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
         value, way_out = redacted(str(error.value)), redacted(error.way_out)

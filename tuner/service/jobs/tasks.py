@@ -26,12 +26,12 @@ from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE, JobStore
 
 VERSIONS = {"bound": 2}
-"""Kind of job -> version of its results; 1 if not listed. Increase a version when the results of this kind change, so
-that stored results are no longer used.
-"""
+"""Kind of job -> version of its results; 1 if not listed. Increase the version of a kind when its results change, so
+that stored results are no longer used."""
 
 _MOST_NODES = {"find": 4096, "bound": 1024, "judge": 1024}
-"""Kind of job -> maximum number of nodes in memory estimates. For example, a search verifies no larger schedules."""
+"""Kind of job -> number of nodes above which its memory estimate stays constant. For example, a search verifies no
+larger schedules."""
 
 
 class JobPlanner:
@@ -42,7 +42,7 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> tuple[str, int]:
-        """Return the content key of the job's result (same key, same result), and the estimated peak memory in bytes.
+        """Return the content key of the job's result, which equal results share, and the peak memory in bytes.
 
         Raises InvalidInput if the job is impossible or exceeds the limits.
         """
@@ -105,7 +105,7 @@ def _method_of(spec: job_specs.SynthesisSpec) -> Method:
 class JobTask:
     """The input of a worker that computes the result of a job.
 
-    topology:   the specification's network; None if the worker has to build it
+    topology:   network of the specification; None if it has none or if the worker has to build the network
     schedule:   content of the schedule file, if the specification refers to a finished synthesis
     """
 
