@@ -126,7 +126,7 @@ MAX_RANKS = 64
 def runnable_programs(
     topology: Topology, best: VerifiedSchedule, sizes_bytes: Sequence[int], deadline_s: float
 ) -> list[dict[str, Any]]:
-    """Return programs for `best` and for schedules that need fewer resources, by mean rate, fastest first.
+    """Return programs for `best` and for schedules that need fewer resources, sorted by mean rate, fastest first.
 
     Schedules are lowered within the target's limits, checked, and timed with the flow model. The document of a program
     has the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s for each size.
@@ -237,9 +237,10 @@ def roofline(
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
     """Return the JSON document of `chorale auto` and the best schedule.
 
-    Schedules are measured for about `budget_s`, but only on emulated networks. For GPUs, which only the runtimes of
-    their own libraries could measure, published rates are used.
-    options: the link rate, and the size for which the best schedule has the shortest predicted time. Without a size,
+    Schedules are measured for about `budget_s`, but only on emulated networks. For GPUs, which can only be measured
+    with the runtimes of their own libraries, published rates are used.
+
+    options: the link rate, and the size at which the best schedule has the shortest predicted time. Without a size,
              the schedule with the shortest time per byte is the best
     """
     started_s, topology = time.monotonic(), fabric.topology

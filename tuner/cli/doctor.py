@@ -71,7 +71,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Check whether `attempt`, which returns what it found, succeeds instead of raising Unavailable."""
+    """Check whether `attempt` succeeds. It returns what it found, or raises Unavailable. way_out: see `Check`"""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:

@@ -194,7 +194,7 @@ def watch(
     if len(chosen) > 1:
         raise InvalidInput("only one of {} can be used at a time", " and ".join(chosen), "leave out the others")
     config = watcher.read_watch_config(file)
-    if hold or release or roll_back:  # requests are made by files, for which the watcher looks every second
+    if hold or release or roll_back:  # a request is a file, for which the watcher looks every second
         folder = watcher.watch_folder(Home.from_environment(), config.name)
         if not folder.is_dir():
             rule = "this data folder has no watch named {}"

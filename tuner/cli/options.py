@@ -154,7 +154,7 @@ def picture_to_write(path: Path | None) -> Path | None:
 
 
 def offer(*names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a function for shell completion, which returns the `names` that begin with the typed word in any case."""
+    """Return a function for shell completion: it returns those of `names` that begin with the typed word."""
     return lambda incomplete: [name for group in names for name in group if name.lower().startswith(incomplete.lower())]
 
 

@@ -325,7 +325,7 @@ def judge(
 
 
 def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap_us: float = 1000.0) -> str:
-    """Return a JSON trace with the steps of all ranks. Every execution begins `gap_us` after the end of the previous.
+    """Return a JSON trace with the steps of all ranks. A gap of `gap_us` separates each execution from the next one.
 
     In the trace, a rank is a process, and a thread block is a thread; times are in microseconds. The same executions
     give the same text.

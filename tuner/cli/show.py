@@ -106,7 +106,7 @@ class Side:
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
     def library(self, size_bytes: int) -> dict[str, Any]:
-        """Return the algorithm that the library's cost model chooses, and its time in µs, or None for both."""
+        """Return the algorithm chosen by the library's cost model and its time in µs. Both are None without a model."""
         algorithms = library_algorithms(self.topology, self.collective)
         if not algorithms:
             return {"library": None, "library_us": None}

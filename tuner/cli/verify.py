@@ -60,7 +60,7 @@ _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss
 MAX_SHOWN = 20
 _UNNAMED = "{0.compute_count} ranks that are all connected"
 COLLECTIVE_SUFFIX = ".collective.json"
-"""Suffix of a file next to a program for given sizes, which describes the program's collective."""
+"""Suffix of the file that is stored next to a program and describes the program's collective, if that is custom."""
 MAX_CHECKED_RANKS = 512
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")

@@ -23,7 +23,7 @@ from chorale.tuner.config.values import DEFAULT_KIND, SECTIONS, is_program_file_
 from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20
-"""Maximum size of a file in bytes. To parse a MiB of YAML takes a second and a hundred MiB of memory."""
+"""Maximum size of a file in bytes. Parsing a MiB of YAML takes a second and about 100 MiB of memory."""
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 _MORE_FAULTS = 4

@@ -60,7 +60,7 @@ class Home:
 
     @property
     def campaigns(self) -> Path:
-        """Return the folder with a subfolder for each campaign; in this, there is a folder for each launch."""
+        """Return the folder of all campaigns. Each campaign has a subfolder, which has a folder for each launch."""
         return self.root / "campaigns"
 
     def campaign(self, name: str) -> Path:

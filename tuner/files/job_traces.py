@@ -39,7 +39,7 @@ _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 class _Call(NamedTuple):
-    """A call in a trace. group: its ranks, None for all; size_bytes: size of the larger one of input and output"""
+    """A call in a trace. group: its ranks, None for all; size_bytes: size of its input or output, the larger of both"""
 
     collective: str
     dtype: str
@@ -77,7 +77,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
 
 
 def _unpickled(content: bytes) -> Any:
-    """Return the plain values in a pickle. Raises ValueError if there are too many or one has no JSON equivalent."""
+    """Return the plain values in a pickle. Raises ValueError if there are too many, or if one has no JSON form."""
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         is_far = "PUT" in operation.name and int(argument or 0) > count
         if count > MAX_JSON_VALUES or is_far or operation.name in _NOT_IN_JSON:
@@ -247,7 +247,7 @@ def _chakra_call(message: Any) -> _Call | None:
 
 
 def _files_beside(path: Path) -> int:
-    """Return how many trace files the job of `path` has in this folder (PREFIX.0.et, PREFIX.1.et, …), with `path`."""
+    """Return the number of trace files in the folder of `path` that belong to its job: PREFIX.0.et, PREFIX.1.et, …"""
     match = re.fullmatch(r"(.*?)(\d+)\.et", path.name)
     if match is None:
         return 0

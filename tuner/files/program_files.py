@@ -21,7 +21,7 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule, 
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether the name or the content of the file at `path` shows that it is a program or plan, no schedule."""
+    """Return whether the file at `path` is a program or plan and not a schedule. Its name and its content decide."""
     return Path(path).suffix.lower() == ".xml" or is_plan_file(path)
 
 
@@ -86,7 +86,7 @@ def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology
 
 
 def _spec_in_name(program: AnyProgram) -> str | None:
-    """Return the spec in a program name such as `allgather bfb torus:4x4`; None if the spec may be incomplete."""
+    """Return the spec in a program name such as `allgather bfb torus:4x4`; None if it may have been altered."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]

@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, rule: str, way_out: str = "repair the syntax there") -> Any:
-    """Parse the YAML `text`. Raises InvalidInput: for invalid YAML with the message `rule`, else as `_Loader` does."""
+    """Parse the YAML `text`. Raises InvalidInput, with the message `rule` unless `_Loader` refuses a value."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:

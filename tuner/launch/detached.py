@@ -42,7 +42,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """A launch's progress: `done` of at most `budget` trials have finished; the caller lacks the `new_trials`."""
+    """A launch's progress. `done` of at most `budget` trials have finished; the caller still lacks `new_trials`."""
 
     state: LaunchState
     budget: int
@@ -72,8 +72,8 @@ def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path
 class DetachedLaunch:
     """Runs a launch in a thread, so that its progress can be queried while it runs.
 
-    All state is in the folder `home`. After a crash, a new object with the same arguments can therefore resume the
-    launch from any node that can access this folder. If `launch_id` is None, the newest launch is resumed.
+    After a crash, a new object with the same arguments resumes the launch, on any node that can access the folder
+    `home`, because all state is on disk. If `launch_id` is None, the newest launch is resumed.
     """
 
     def __init__(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:

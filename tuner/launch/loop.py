@@ -76,7 +76,7 @@ class RequestBuilder:
         return BuildRequest(source, lowered_as(self.campaign.runner.config.lowering(), candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
-        """Return the program of a candidate that names a program file or a library algorithm, or None for others."""
+        """Return the program of a candidate that names a program file or a library algorithm, else None."""
         if (settings := candidate.settings) is not None:
             config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
             assert isinstance(config, NcclConfig)

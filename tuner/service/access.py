@@ -110,7 +110,7 @@ class Caller:
 
 
 class ClientLimit:
-    """Counts the events of each client in each minute of the clock `unix_s`, against a limit. Thread-safe."""
+    """Limits how many events each client may cause in a minute of the clock `unix_s`. Thread-safe."""
 
     def __init__(self, unix_s: Callable[[], float], most: int) -> None:
         self._unix_s = unix_s
@@ -236,7 +236,7 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Return a YAML file that grants permissions, as a `model`. Raises InvalidInput if other users may write to it."""
+    """Return the content of a permissions file (YAML) as a `model`. Raises InvalidInput if others may write to it."""
     try:
         reason = why_foreign(path)
     except OSError as error:
@@ -296,7 +296,7 @@ def local_token(home: Home) -> str:
 
 
 class TokenCallers:
-    """A function that returns the callers in a token file, plus the local token's owner; it rereads a changed file.
+    """A function that returns the local token's owner and the callers in a token file, which it rereads if changed.
 
     While the file is invalid, each call raises Unavailable, so that nobody listed in it has access.
     """
@@ -328,9 +328,8 @@ class TokenCallers:
 
 
 def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], float]) -> Access:
-    """Return the access rules for a service on `host`, with the tokens in a file.
+    """Return the access rules for a service on `host`, with the tokens in the file `path` (default: that of `home`).
 
-    path: path of the token file; None for the file in `home`
     On loopback, the local token is also valid; it is created if missing. Raises InvalidInput if the file is invalid, or
     if it has no token and other machines can reach `host`.
     """

@@ -129,7 +129,7 @@ def open_runners() -> list[str]:
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it: without values of the server, and with a profile's name only."""
+    """Return a stored campaign as callers may see it: values of the server are hidden, and a profile is only named."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
@@ -245,7 +245,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the settings' URLs of the MLflow, Ray and Optuna pages, or the URL of an MLflow server without one."""
+        """Return the URLs of MLflow, Ray and Optuna pages from the settings. MLflow's default is its server's URL."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:

@@ -134,7 +134,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return the path of this installation's command, for nodes that share its folder; `chorale` if there is none."""
+    """Return the path of this installation's command, for nodes that share its folder; else `chorale`."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 

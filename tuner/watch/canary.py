@@ -254,9 +254,7 @@ class Publication:
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the current table to `path`, and a record of the current and the previous table to `folder`.
-
-    Not thread-safe.
+    """Writes the current table to `path`, and a record of this and the previous table to `folder`. Not thread-safe.
 
     folder: existing folder that no other watcher uses
     """

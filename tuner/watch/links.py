@@ -62,7 +62,7 @@ class LinkTracker:
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report of the rate. Return (old, new) state if the state, or the rate of a slow link, changed."""
+        """Process a report of the rate. Return (old, new) state, or None unless the state or a slow rate changed."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:

@@ -68,7 +68,7 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""(collective, size in bytes) -> program to run at this size and at all sizes that are closer to it than to others."""
+"""(collective, size in bytes) -> program to run at this size and at all sizes closer to it than to any other."""
 
 
 class Planner:

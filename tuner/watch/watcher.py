@@ -126,7 +126,7 @@ class Watch:
 
     source:   source of reports about the links
     renewal:  plans and publishes the tables
-    records:  files with the watcher's state, which other programs read, and with what it needs after a restart
+    records:  the watcher's files, with its state for other programs and with what it needs after a restart
     reroute:  function that reroutes packets around dead links and lost ranks; None if this is not needed
     plans_failures: whether tables for single failures are planned in advance
     waits:    whether to warn and go on waiting while the source has no reports, instead of raising NoReports
@@ -242,9 +242,9 @@ class Watch:
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
     def _begin(self, now_s: float) -> None:
-        """Start background tasks. If the table is neither renewed nor judged at the moment, start what is due of this.
+        """Start the background tasks that are due: renewing the table or, if that is not needed, judging it.
 
-        If no task at all is running then, plan ahead for the next single failure.
+        Only one of the two runs at a time. While neither of them runs, the next single failure is planned for.
         """
         renewal = self.renewal
         if "renew" not in self._under_way and self._pending is not None:

@@ -28,7 +28,7 @@ MAX_STREAMS = 32
 LOOKS_SHARE = 0.05
 """Fraction of a core that polling all topics of a token may use. With many topics, each one is polled less often."""
 LOOK_S = 0.001
-"""Assumed processor time in seconds that a poll costs, through its thread and event, besides reading the state."""
+"""Assumed processor time in seconds that each poll costs besides reading the state: for its thread and its event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -134,7 +134,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function that returns all trials when first called, and only new ones later (after `known` others)."""
+    """Return a function that returns all trials when first called, later only new ones. `known` counts the others."""
     launch: int | None = None
     known = 0
 

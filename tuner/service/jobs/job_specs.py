@@ -115,7 +115,7 @@ class NetworkPlanner:
 
 
 def built_network(source: NetworkSource, limits: JobLimits) -> Topology:
-    """Return the network of a spec or a document. Its size is checked before it is built, for documents also after."""
+    """Return the network of a spec or a document. Its size is checked first, for documents also when it is built."""
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]

@@ -212,7 +212,7 @@ class JobStore:
         return True
 
     def release_campaign(self, name: str) -> None:
-        """Remove the owner of the campaign `name`, because its first launch did not begin."""
+        """Remove the owner of the campaign `name`. Call this if the campaign's first launch did not begin."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_campaigns).where(_campaigns.c.name == name))
 

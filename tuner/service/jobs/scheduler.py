@@ -234,7 +234,7 @@ class JobScheduler:
     def _next(self) -> Job | None:
         free = len(self._running) < self._slots
 
-        def may_start(job: Job) -> bool:  # if a slot is free, or if the job can share a computation that goes on
+        def may_start(job: Job) -> bool:  # it needs a free slot, or a computation to share that is not being stopped
             shared = self._running.get(job.key)
             return free if shared is None else bool(shared.jobs)
 

@@ -42,9 +42,9 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> tuple[str, int]:
-        """Return the content key of the job's result, which equal results share, and the peak memory in bytes.
+        """Return the content key of the job's result, and the estimated peak memory in bytes.
 
-        Raises InvalidInput if the job is impossible or exceeds the limits.
+        Jobs with the same key have the same result. Raises InvalidInput if the job is impossible or exceeds the limits.
         """
         network: dict[str, str] = {}
         method = _method_of(spec) if isinstance(spec, job_specs.SynthesisSpec) else None
