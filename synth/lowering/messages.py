@@ -92,7 +92,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     weight = np.array(times, dtype=np.int64)[schedule.topology.links.bandwidth_class]
     first, end, links = routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids
     latest_first = np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64)
-    # If switches add, sums must not delay results, so transfers are first ordered by their position in the vector.
+    # If switches add, order by position in the vector first, so that sums of later chunks do not delay earlier results.
     priority = transfers.lo.astype(np.int64) if isinstance(schedule, ProcessSchedule) else np.zeros_like(latest_first)
     start, step = native.timetable((count, first, end, links, weight), visits, latest_first, priority)
     hops = end - first
@@ -281,7 +281,7 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
         for instance in range(options.instances)
         for group in range(options.channels)
     ]
-    del rows  # they are as large as the messages
+    del rows  # to save memory: the rows are as large as the messages
     order, start, *columns = map(np.concatenate, zip(*parts, strict=True))
     messages = ChannelMessages(*(column.astype(np.int32, copy=False) for column in columns))
     channel = np.unique(messages.channel, return_inverse=True)[1].astype(np.int32)

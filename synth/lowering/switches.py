@@ -170,7 +170,7 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
 
 
 def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> ChannelMessages:
-    """Return `messages`, changed so that a node without data stores the first contribution it receives.
+    """Return `messages` changed so that nodes without data store the first contribution instead of adding it.
 
     Switch processes have no data, and ranks that relay parts of a combine have no contribution to them. A message is
     split if only some of its chunks are first contributions. O(chunks * log(chunks)).

@@ -200,7 +200,7 @@ Source = Literal["file", "published", "guess"]
 class Assumption:
     """A fact on which the network of a machine relies, such as the rate of its NVLinks.
 
-    source: "file" if the file or an option states it, "published" for data sheets and the source code of libraries
+    source: "file" if the file or an option states it, "published" for data sheets and source code, else "guess"
     reference: the attribute, option, data sheet or source file; for guesses, what to do if the guess is wrong
     """
 

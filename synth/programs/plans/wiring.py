@@ -53,7 +53,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A memory access (a write or a send's read): the instruction, its block, and the block's clock before that."""
+    """A memory access (a write or a send's read): its instruction and block, and the block's clock before it."""
 
     item: Position
     block: int
