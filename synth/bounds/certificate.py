@@ -2,10 +2,11 @@
 
 A bound proves that no schedule can be faster. A verified schedule that takes this time proves that the bound is tight.
 
-Pairs of trees: let x be each root's rate, and a and r the bandwidths of out-trees and in-trees on each link. Every set
-T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). At each switch, incoming a
-is at least outgoing a, and incoming r is at most outgoing r. On each link, a + r <= its bandwidth. A weighted sum of
-these inequalities bounds the sum of x.
+Pairs of trees: let x be the rate of each root, and let a and r be the bandwidths that out-trees and in-trees use on
+each link. x(outside T) is the total rate of the roots outside T. Every set T that contains a rank satisfies
+x(outside T) <= a(into T) and x(outside T) <= r(out of T). At each switch, incoming a is at least outgoing a, and
+incoming r is at most outgoing r. On each link, a + r is at most the link's bandwidth. A weighted sum of these
+inequalities bounds the sum of x.
 
 Prices: a pair consists of an inward tree, which collects sums at its root, and an outward tree, which spreads the
 result. Both trees contain all ranks. Inward trees may also contain switches that add; outward trees may contain
@@ -13,9 +14,9 @@ switches that multicast. Either both trees have the same rank as root, or the in
 which sends the sums along a path to a switch that multicasts. Each edge of a tree is a path of links, which costs at
 least as much as the cheapest path between its ends. So a pair costs at least as much as the cheapest inward tree plus
 the cheapest outward tree. To find these, all roots and all sets of switches are compared. If the total rate of all
-pairs is x, they cost at least x times as much as the cheapest pair, and at most the sum of price * bandwidth over all
-links and over all switches that add at a limited rate (their price is per sum). So x <= sum(price * bandwidth) / (cost
-of the cheapest pair).
+pairs is x, the pairs cost at least x times as much as the cheapest pair. They cost at most the sum of price * bandwidth
+over all links, plus the sum of price * rate over all switches that add at a limited rate (with a price per sum). So x
+is at most the total of both sums, divided by the cost of the cheapest pair.
 """
 
 import heapq
@@ -134,7 +135,7 @@ _KINDS = {
 
 
 def check_certificate(topology: Topology, collective: Collective, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims. Raises CheckFailed unless it is proven for `collective`.
+    """Return the time per byte that `certificate` claims. Raises CheckFailed unless it proves this for `collective`.
 
     Computed exactly, in plain Python. O(links + size of the certificate).
     """
@@ -290,8 +291,8 @@ def _failure(fault: str) -> CheckFailed:
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if this is not proven.
 
-    The result is exact. O(links * cuts) for the kind "tree-pairs". With prices, O(2 ** s * roots * nodes ** 3) for s
-    switches that add or multicast; only one root is tried if distances are symmetric.
+    The result is exact. O(links * cuts) for the kind "tree-pairs". For prices and s switches that add or multicast,
+    O(2 ** s * roots * nodes ** 3), where the factor `roots` is omitted if distances are symmetric.
     """
     claimed = _rational(certificate.get("time_per_byte"))
     if certificate.get("kind") == PAIR_PRICES:
@@ -322,7 +323,7 @@ def _prices(
     """Return each link's price: the total weight of the cuts that the link enters (or leaves, if `outward`).
 
     A switch's `worth` is added to the prices of its incoming links and subtracted from those of its outgoing links (the
-    reverse if `outward`). Also adds the weights of all cuts without rank r to `counted[r]`.
+    reverse if `outward`). In addition, this function adds the total weight of the cuts without rank r to `counted[r]`.
     """
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
@@ -361,7 +362,7 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
     """Return the proven lower bound on the time per byte. Raises CheckFailed unless all prices are integers >= 0.
 
     prices: one price per link
-    sum_prices: maps the node id of a switch with a limit on adding to the price of one sum at this switch
+    sum_prices: node id of a switch that adds at a limited rate -> price of one sum at this switch
     """
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")

@@ -1,4 +1,4 @@
-"""Computes exact lower bounds on the bandwidth time of collectives, with certificates. Allreduce has several bounds.
+"""Computes exact lower bounds on the bandwidth time of collectives, with certificates. There are several for allreduce.
 
 In any allreduce, the complete vector crosses every cut in both directions (bandwidth-optimal pipeline, theorem 16), and
 p groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single ranks). If the groups are allgather
@@ -50,7 +50,7 @@ _DIRECTIONS = (
 MAX_REACH = 2**30
 """Maximum of (number of links) * (largest hop distance), because the search for cuts visits long paths hop by hop."""
 MAX_PRICED_CELLS = 2**18
-"""Maximum of ranks * links for which the hop-count bound is computed. Checking the largest one takes about a second."""
+"""The hop-count bound is computed if ranks * links is at most this. Its check then takes at most about a second."""
 _MOST_WIDTHS = 16
 
 
@@ -234,7 +234,10 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
-    """For each link bandwidth, yield the set of nodes connected by wider links that takes longest to exchange data."""
+    """For each link bandwidth, divide the nodes into sets connected by wider links and yield the slowest set.
+
+    This set takes longest to exchange data with all other ranks. Nothing is yielded for the largest bandwidth.
+    """
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -266,8 +269,8 @@ class GroupedFabric:
                 links
     far:        (other end, bandwidth) of each node's links in the opposite direction to `into`
     processing: switches that must be in a group: those that add or, if `outward`, those that multicast
-    limits:     maps each switch with a limit on adding to this limit, in units of 1 / `scale`; empty if `outward`
-    scale:      number of such units per bandwidth unit of the topology
+    limits:     switch that adds at a limited rate -> this rate, in units of 1 / `scale`; empty if `outward`
+    scale:      factor by which bandwidths of the topology were multiplied to make them integers
     """
 
     def __init__(self, topology: Topology, outward: bool) -> None:
@@ -368,7 +371,7 @@ class GroupedFabric:
     def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
         """Return the lower bound on the time per byte that `groups` prove, or None for fewer than two groups.
 
-        outside: switches with a limit on adding that belong to no group
+        outside: switches that add at a limited rate and belong to no group
         """
         count = len(groups)
         if count < 2:
@@ -494,9 +497,10 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
-    """Yield partitions of the nodes into single ranks, nodes connected by wide links, and allgather bottlenecks.
+    """Yield several partitions: into single ranks, into nodes connected by wide links, into allgather bottlenecks.
 
-    A partition is a list with the group number of each node, or -1 if the node belongs to no group.
+    A partition is a list with the group number of each node, or -1 if the node belongs to no group. There is one
+    partition for each of the largest link bandwidths.
     """
     ranks = topology.compute_count
     alone = [*range(ranks), *([-1] * topology.switch_count)]

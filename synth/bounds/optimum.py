@@ -96,10 +96,10 @@ class CutSearch:
     def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
         """Return a cut that contains a rank of `sinks` and cannot carry k trees per shard, or None if there is none.
 
-        No smaller cut around this rank is too narrow. A link of bandwidth b carries floor(U * b) trees, where U is
-        `trees_per_bandwidth`. floor(U * b) / k must not decrease from one call to the next, because settled ranks are
-        not tested again. Takes O(links) and a few flow computations. Raises InvalidInput if numbers would exceed 64
-        bits.
+        The returned cut is the smallest such cut around this rank. A link of bandwidth b carries floor(U * b) trees,
+        where U is `trees_per_bandwidth`. floor(U * b) / k must not decrease from one call to the next, because settled
+        ranks are not tested again. Takes O(links) and a few flow computations. Raises InvalidInput if numbers would
+        exceed 64 bits.
 
         sinks: flags per rank; None for all ranks
         """
@@ -199,7 +199,7 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tup
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut whose links cannot carry k trees per shard, or None if there is none. Tests all ranks again."""
+    """Return a cut whose links cannot carry k trees per shard, or None. Tests even ranks that were already settled."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -215,7 +215,7 @@ def _carries(outside: int, entering: Entering, trees_per_bandwidth: Fraction, k:
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
-    """Return whether each switch can receive as many trees as it can send; all switches can then be removed."""
+    """Return whether each switch can receive as many trees as it can send. If so, all switches can be removed."""
     if not topology.switch_count:
         return True
     links = topology.links
@@ -234,7 +234,7 @@ class Bound:
         kind: how the bound is proved.
             "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth into (out of) `nodes`.
             "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
-            bandwidths into (out of) them. The groups are `parts`, which may contain switches; each other rank is one.
+            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and each rank outside them.
             "alltoall-prices": data from s to t pay at least the price of the cheapest path from s to t, and a link
             earns at most its price times its bandwidth. `prices` has one price per link.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of
@@ -307,15 +307,15 @@ class Optimum:
     lower bound, and trees that reach it may not exist.
 
     Attributes:
-        shards: number of shards in the vector: N, 1 for broadcast and reduce, or the total size of uneven shards.
+        shards: number of shards in the vector (N, or 1 for broadcast and reduce), or the total size of uneven shards.
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
-        direction, cut: the cut that proves the time: moving all data in this `direction`, into or out of the nodes
-            `cut` (in ascending order), takes the full time.
+        direction, cut: the cut that proves the time. The data that must cross it in this `direction`, into or out of
+            the nodes `cut` (in ascending order), take the full time.
         is_k_fixed: whether the user requested k. If so, the bound only holds for schedules with k trees per shard.
-        is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
-            for a smaller k gave up, or if k was requested.
+        is_fewest: whether k is known to be the smallest number that reaches the time with trees that are guaranteed to
+            exist. False if the search for a smaller k gave up, or if k was requested.
         least_time: time per shard that the cut proves; only set if k trees per shard take longer (see `optima`).
     """
 
@@ -393,7 +393,7 @@ def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield (time per shard, cut) for cuts that need more and more time. The last time is the optimum.
+    """Yield (time per shard, cut) for cuts, each of which needs more time than the last. The last time is the optimum.
 
     Uses Newton's method on rationals (Dinkelbach), which usually yields one to three cuts. Symmetries map the cuts
     around a rank to the cuts around its image, so only one rank per orbit is tested.
@@ -427,7 +427,7 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
     U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
     trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
     13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
-    next U to try: the smallest U that suffices for this cut. Raises InvalidInput if k < 1 or if `optimum` does.
+    next U to try: the smallest U that suffices for this cut. Raises InvalidInput if k < 1, or like `optimum`.
     """
     if k < 1:
         raise InvalidInput("there must be at least one tree per shard", f"k = {k}", "choose k >= 1")
@@ -504,9 +504,9 @@ def close_rates(
 def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
-    """Yield solutions that take at most `gap` longer than the optimum, by ascending number of trees; the optimum last.
+    """Yield solutions that take at most `gap` longer than the optimum, sorted by number of trees; last, the optimum.
 
-    If the exact optimum takes at most `FEW_TREES` trees per root, only the exact optimum is yielded.
+    If the exact optimum takes at most `FEW_TREES` trees per root, it is the only solution.
 
     gap: accepted additional time, relative to the optimum
     preferred_k: trees per root; the solution with this number is yielded first if it is within `gap`

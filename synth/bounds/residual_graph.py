@@ -47,7 +47,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
-    """Add up the `amounts` of arcs that share a half-arc; return int64[half-arcs]."""
+    """Return int64[half-arcs]: the sum of the `amounts` of all arcs that share each half-arc."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total

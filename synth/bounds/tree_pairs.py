@@ -72,8 +72,8 @@ def merged_arcs(topology: Topology) -> MergedArcs:
 def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
     """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
 
-    If one switch sends less, the next switch may receive too little, possibly around a cycle. To empty cycles quickly,
-    each round lowers amounts by twice as much as the previous round.
+    If one switch sends less, the next switch may receive too little, and so on, possibly around a cycle. To empty
+    cycles quickly, the excess is doubled in each round after as many rounds as there are switches.
     """
     switches = range(topology.compute_count, topology.node_count)
     rounds = 0
@@ -229,7 +229,7 @@ def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats)
         row = {column: Fraction(round(value)) for column, value in pairs if column in members}
         if row:
             tight.append(row | {-1: bound[index]})
-    # Gaussian elimination. A pivot row has 1 in its own column and 0 in earlier pivot columns. Contradictory rows
+    # Gaussian elimination. A pivot row has 1 in its pivot column and 0 in earlier pivot columns. Contradictory rows
     # are dropped.
     pivots: list[tuple[int, Row]] = []
     for row in sorted(tight, key=len):
@@ -255,7 +255,10 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""Up to 32 ranks, all rounds are solved from scratch, in less than a second; up to 128 ranks, the first few rounds."""
+"""With at most this many ranks, the solver starts from scratch in every round: in all cases, or only if `even` is set.
+
+Otherwise, up to the second number of ranks, it starts from scratch in the first `_EVEN_ROUNDS` rounds.
+"""
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
@@ -330,8 +333,8 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     solution is rounded down and checked exactly, and the dual values of the cuts are rounded to a certificate.
 
     Args:
-        topology: a network with at most 256 ranks and 2048 links between pairs of nodes. With twice as many, packing
-            the trees may take minutes.
+        topology: a network with at most 256 ranks and 2048 links between pairs of nodes. On networks of twice this
+            size, packing the trees may take minutes.
         even: prefer an optimal solution with rates that few trees can achieve; takes 2 to 8 times as long.
 
     Raises:
@@ -353,7 +356,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         _, scale = topology.links.integer_bandwidths()
         halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
         equal = _counted_split(topology, arcs, np.ones(ranks, dtype=np.int64), halves, halves, Fraction(1, 2 * scale))
-    # In the first rounds, the solver starts from scratch. Trees are then shallower, and later rounds much faster.
+    # In the first rounds, the solver starts from scratch. This makes trees shallower and later rounds much faster.
     is_all_even = ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN)
     even_rounds = _MAX_ROUNDS if is_all_even else _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
     for rounds_left in reversed(range(_MAX_ROUNDS)):

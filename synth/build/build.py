@@ -42,7 +42,7 @@ def verified_schedule(
     progress: Progress | None = None,
     observe: Observer = nullcontext,
 ) -> VerifiedSchedule:
-    """Synthesize and verify the schedule of `request`, in symmetric form if the network is large and symmetric."""
+    """Synthesize and verify the schedule of `request`. On large symmetric networks, the result has symmetric form."""
     with observe("synthesis"):
         schedule = method_named(request.method).schedule(
             request.topology, request.collective, request.options, executor or SerialExecutor(), progress
@@ -80,7 +80,7 @@ def build_program(
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
     """Lower `verified` and return the program as text. The text is parsed again, but not executed symbolically.
 
-    This is for programs with so many ranks that symbolic execution takes too long. Raises InvalidInput and CheckFailed
+    Use this for programs with so many ranks that symbolic execution takes too long. Raises InvalidInput and CheckFailed
     like `build_program`.
     """
     program = lower(verified, lowering)
@@ -105,7 +105,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 @dataclass(slots=True)
 class _Entry:
-    """A cached schedule, its Parquet file, and its programs, indexed by the content ids of their requests."""
+    """A cached schedule with its Parquet file and its programs. programs: content id of a request -> its program"""
 
     verified: VerifiedSchedule
     file: bytes

@@ -82,7 +82,7 @@ class MapExecutor(ABC):
     def finished(
         self, function: Callable[[Any, Any], Result], tasks: Sequence[Any], shared: Any
     ) -> Generator[tuple[int, Result], None, None]:
-        """Yield (index, result) of each task as soon as it has finished. The generator is closed early on Ctrl-C."""
+        """Yield (index, result) of each task as soon as the task has finished. Ctrl-C closes the generator early."""
 
     def close(self) -> None:
         """Close the executor: further calls to `map` fail."""

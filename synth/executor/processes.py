@@ -124,7 +124,7 @@ class WorkerProcess:
         return result
 
     def interrupt(self) -> None:
-        """Kill the process if it is busy; the pending `call` then raises WorkerLostError."""
+        """Kill the process if it is busy, so that the pending `call` raises WorkerLostError."""
         if self._is_busy:
             self._process.kill()
 
@@ -151,7 +151,7 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Make processes that start in this block ignore Ctrl-C and not run the main program again."""
+    """Within this block, let new processes ignore Ctrl-C, and prevent them from running the main program again."""
     main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")
@@ -164,7 +164,7 @@ def _starting() -> Iterator[None]:
 
 
 class ProcessPool:
-    """A pool of up to `size` worker processes, each with its own thread. They start when there is work for them.
+    """A pool of up to `size` worker processes, each with its own thread. A process starts when there is work for it.
 
     A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
     therefore be pure, or at least tolerate a second call.
