@@ -31,7 +31,7 @@ class Cabling:
     """An assignment of ranks to hosts, and the cables that must be changed for it.
 
     hosts:   host of each rank
-    kept, added, removed: cables that stay, that must be added, and that must be removed
+    kept, added, removed: cables that stay in place, that must be added, and that must be removed
     """
 
     hosts: tuple[str, ...]
@@ -41,7 +41,7 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """Number of cables to add. Cables that are removed elsewhere can be reused for this."""
+        """Number of cables that must be added. Removed cables can be reused for them."""
         return len(self.added)
 
 
@@ -84,7 +84,7 @@ def place_nodes(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable
 
 
 def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Try several starting points; return each node's host in the best assignment found."""
+    """Return the host index of each node in the best assignment found from several starting points."""
     rng = np.random.default_rng(0)
     best, most = np.arange(len(wanted)), -1.0
     for start in range(_STARTS_OF_SMALL if len(wanted) <= _MAX_SWAPPED else _STARTS):

@@ -27,9 +27,9 @@ MAX_DEGREE = 8
 """Maximum degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Only one node per orbit is solved if these nodes and their neighbours make up at most 1 / `_FEW` of all nodes."""
+"""Orbits count as few if one node of each, with its in-neighbours, makes up at most 1 / `_FEW` of all nodes."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
-"""Maximum size of networks without symmetries, which take quadratic time because every node is solved."""
+"""Maximum node count unless symmetries leave few orbits (see `_FEW`), because the time is quadratic otherwise."""
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
@@ -98,7 +98,7 @@ class AllgatherCost(NamedTuple):
 class TopologyCandidate:
     """A topology that the finder may choose, and the cost of an allgather on it.
 
-    spec, nodes, degree: the topology
+    spec, nodes, degree: spec, node count and degree of the topology
     method:      method that makes the schedule
     steps, bandwidth_factor: number of steps (T_L), and T_B in units of M / B
     exact:       whether a schedule with this cost is known to exist; otherwise the cost is only predicted
@@ -142,7 +142,7 @@ def cost_of(candidate: TopologyCandidate) -> AllgatherCost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return groups of Pareto-optimal candidates with equal cost, by increasing steps, each sorted by `tie_break`."""
+    """Return the Pareto-optimal candidates in groups of equal cost, by increasing steps. `tie_break` sorts a group."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):
@@ -199,9 +199,9 @@ class Workload:
 def bfb_score(topology: Topology) -> AllgatherCost:
     """Return the exact cost of the BFB allgather, which `bfb_allgather` reaches if its number of chunks is not limited.
 
-    T_B = (degree / N) * sum over steps of the largest link load in shards. If the network has known symmetries (which
-    are checked), only one node per orbit is solved. Otherwise, networks of low diameter and degree are solved with bit
-    sets of nodes, and all other networks with the general BFB kernel.
+    T_B = (degree / N) * sum over steps of the largest link load in shards. If known symmetries (which are checked) leave
+    few orbits, loads are computed for one node per orbit. Otherwise, they are computed with bit sets of nodes if
+    diameter and degree are low, and with the general BFB kernel if not.
 
     Raises:
         InvalidInput: unless the network is regular and direct-connect with identical links. Above 2^14 nodes, it must
@@ -227,7 +227,7 @@ def bfb_score(topology: Topology) -> AllgatherCost:
 
 
 def score_of_all_nodes(topology: Topology) -> AllgatherCost:
-    """Return the same cost as `bfb_score`, computed for every node by separate code: the slower scheduling kernel.
+    """Return the same cost as `bfb_score`, but compute it for every node with the slower kernel that makes schedules.
 
     The network must be regular and direct-connect with identical links.
     """

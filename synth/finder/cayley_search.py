@@ -85,7 +85,7 @@ class CayleySearch:
 
     @property
     def trials(self) -> int:
-        """Number of random generator sets to try per seed, which in small searches almost surely include every set.
+        """Number of random generator sets to try per seed. In small searches, they almost surely include every set.
 
         A draw gives a particular set with probability p >= degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`)
         / p draws, the probability that any set is missing is below e^-`_SURELY`.
@@ -98,7 +98,7 @@ class CayleySearch:
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
     """Search for graphs of the size in `query`, and for smaller graphs whose (repeated) line graphs have this size.
 
-    Uses seeds 0 to `seeds` - 1. Returns the Pareto-optimal graphs of each size. `stage` is called before each size.
+    Uses seeds 0 to `seeds` - 1. Returns the Pareto-optimal graphs of each size. Calls `stage` before it searches a size.
     """
     bases: Bases = {}
     nodes = query.nodes

@@ -93,7 +93,7 @@ def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Itera
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield networks of this size from families for which no formula gives BFB's cost; it is computed on the network.
+    """Yield networks of this size from families without a formula for BFB's cost, which is computed on the network.
 
     Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families have
     one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for powers of the degree.
@@ -129,7 +129,10 @@ def _circulants(nodes: int, degree: int) -> Iterator[str]:
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the base graphs of this size in the database, each with BFB and with its stored schedule if it has one."""
+    """Yield two candidates for each base graph of this size in the database: for BFB, and for its stored schedule.
+
+    Graphs without a stored schedule only have the candidate for BFB.
+    """
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
@@ -207,9 +210,9 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the line graph: degree * N nodes, cost T_L + 1, T_B + 1 / N (theorem 7.1; for BFB, an upper bound).
 
-    The node for a link from u to w receives in step t + 1 of BFB what u receives in step t, with `degree` copies of
-    every shard, minus at most one copy of its own shard. The real T_B is therefore lower than predicted by at most
-    T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
+    Consider a link from u to w. In step t of BFB, u receives some shards; in step t + 1, the node for this link receives
+    `degree` shards for each of these, except possibly one, its own shard. The real T_B is therefore lower than predicted
+    by at most T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
     """
     traits, nodes, tree = base.traits, base.nodes * base.degree, parse_spec(base.spec)
     spec = f"line({base.spec})"
@@ -365,7 +368,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return all candidates that can be built from smaller ones that were not pruned, one per spec and method."""
+        """Return the candidates that can be built from smaller, unpruned candidates: one for each spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
@@ -393,7 +396,7 @@ class Constructions:
         yield from self._products(nodes, degree)
 
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return candidates that may be Pareto-optimal, either among all or among those without self-loops."""
+        """Return candidates that may be Pareto-optimal among all candidates, or among those without self-loops."""
         key = (nodes, degree)
         if key not in self._pruned:
             everyone = self.candidates(nodes, degree)
@@ -410,7 +413,7 @@ class Constructions:
         return self._pruned[key]
 
     def _products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """For each way to split nodes and degree between two factors, yield the product of the best factors."""
+        """For each way to split the node count and degree between two factors, yield the product of the best factors."""
         for first_nodes in divisors(nodes)[1:-1]:
             if first_nodes > nodes // first_nodes:
                 break

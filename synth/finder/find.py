@@ -50,7 +50,7 @@ _FIXED_COST = 500
 """Cost of finding the constructions for one size, as the node count of a network that is equally costly to score."""
 Goal = Literal["allreduce", "alltoall", "both"]
 MAX_NODES_BY_RATE = 1024
-"""Maximum number of nodes for ranking by all-to-all rate; each larger network would take minutes."""
+"""Maximum number of nodes for ranking by all-to-all rate, which would take minutes for each larger network."""
 _ROWS = 5
 
 
@@ -87,9 +87,9 @@ def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreC
 def break_ties(
     groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
 ) -> list[TopologyCandidate]:
-    """From each group of equal cost, choose the candidate with the highest all-to-all rate, then by `tie_break`.
+    """From each group of equal cost, choose the candidate with the highest all-to-all rate.
 
-    Rates are compared by their certified lower bounds. For large networks, only `tie_break` is used.
+    Rates are compared by their certified lower bounds. `tie_break` decides between equal rates and for large networks.
     """
     contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
     rates = rates_of([one.spec for group in contenders if len(group) > 1 for one in group], executor, progress)
@@ -114,7 +114,7 @@ MAX_WHOLE_RANKS = 1024
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
-    """Confirm the candidate's cost and return how it was confirmed. Above `MAX_EXPANDED_RANKS`, no schedule is made.
+    """Confirm the candidate's cost and return how. Above `MAX_EXPANDED_RANKS`, schedules are only made in symmetric form.
 
     Raises:
         CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly this cost, or if a prediction
@@ -228,7 +228,7 @@ class FinderQuery:
 class FrontierPoint:
     """A Pareto-optimal candidate with its real cost.
 
-    diameter:     diameter of the topology; a stored schedule may take more steps
+    diameter:     diameter of the topology, which is the number of steps unless a stored schedule takes more
     confirmation: how the computed cost was confirmed (see `Confirmation`)
     alternatives: specs of other candidates with equal cost
     rate:         all-to-all rate, if the search ranks by it
@@ -281,8 +281,8 @@ def find(
         executor: computes scores, rates and schedules.
         stage: called when a stage begins.
         extra_bases: maps (nodes, degree) to additional bases, for example from `chorale.synth.finder.cayley_search`.
-        confirmed_nodes: maximum number of nodes for which the cost of every result is also confirmed, by a verified
-            schedule unless this would be too large.
+        confirmed_nodes: maximum number of nodes for which the cost of every result is also confirmed. This is done with
+            a verified schedule, unless the schedule would be too large.
         goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns only the
             few best results; `both` uses all three criteria. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
         allowed: returns whether a candidate may be chosen; None allows all.
