@@ -199,9 +199,9 @@ class Workload:
 def bfb_score(topology: Topology) -> AllgatherCost:
     """Return the exact cost of the BFB allgather, which `bfb_allgather` reaches if its number of chunks is not limited.
 
-    T_B = (degree / N) * sum over steps of the largest link load in shards. If known symmetries (which are checked) leave
-    few orbits, loads are computed for one node per orbit. Otherwise, they are computed with bit sets of nodes if
-    diameter and degree are low, and with the general BFB kernel if not.
+    T_B = (degree / N) * sum over steps of the largest link load in shards. If known symmetries (which are checked)
+    leave few orbits, loads are computed for one node per orbit. Otherwise, they are computed with bit sets of nodes
+    if diameter and degree are low, and with the general BFB kernel if not.
 
     Raises:
         InvalidInput: unless the network is regular and direct-connect with identical links. Above 2^14 nodes, it must

@@ -210,9 +210,9 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the line graph: degree * N nodes, cost T_L + 1, T_B + 1 / N (theorem 7.1; for BFB, an upper bound).
 
-    Consider a link from u to w. In step t of BFB, u receives some shards; in step t + 1, the node for this link receives
-    `degree` shards for each of these, except possibly one, its own shard. The real T_B is therefore lower than predicted
-    by at most T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
+    Consider a link from u to w. For each shard that u receives in step t of BFB, the node for this link receives
+    `degree` shards in step t + 1, except that it never receives its own shard. The real T_B is therefore lower than
+    predicted by at most T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
     """
     traits, nodes, tree = base.traits, base.nodes * base.degree, parse_spec(base.spec)
     spec = f"line({base.spec})"
@@ -413,7 +413,7 @@ class Constructions:
         return self._pruned[key]
 
     def _products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """For each way to split the node count and degree between two factors, yield the product of the best factors."""
+        """For each way to split the node count and degree between two factors, yield the best factors' product."""
         for first_nodes in divisors(nodes)[1:-1]:
             if first_nodes > nodes // first_nodes:
                 break

@@ -114,7 +114,7 @@ MAX_WHOLE_RANKS = 1024
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
-    """Confirm the candidate's cost and return how. Above `MAX_EXPANDED_RANKS`, schedules are only made in symmetric form.
+    """Confirm the candidate's cost and return how. Above `MAX_EXPANDED_RANKS`, only symmetric schedules are made.
 
     Raises:
         CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly this cost, or if a prediction
@@ -353,7 +353,7 @@ def find_all(
     checked; all other costs are computed. No schedules are made.
     """
     enter: Stage = stage or (lambda _name: None)
-    groups: dict[int, list[FinderQuery]] = {}  # queries by the largest prime factor of their node count
+    groups: dict[int, list[FinderQuery]] = {}  # largest prime factor of the node count -> queries
     for query in sorted(set(queries), key=lambda query: query.nodes):
         factor, rest = 2, query.nodes
         while factor * factor <= rest:
