@@ -234,7 +234,7 @@ class Bound:
         kind: how the bound is proved.
             "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth into (out of) `nodes`.
             "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
-            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and single other ranks.
+            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and all other ranks.
             "alltoall-prices": data from s to t pay at least the price of the cheapest path from s to t, and a link
             earns at most its price times its bandwidth. `prices` has one price per link.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of

@@ -98,7 +98,7 @@ class CayleySearch:
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
     """Search for graphs of the size in `query`, and for smaller graphs whose (repeated) line graphs have this size.
 
-    Uses seeds 0 to `seeds` - 1. Returns the Pareto-optimal graphs of each size. Calls `stage` before the search of a size.
+    Uses seeds 0 to `seeds` - 1. Returns the Pareto-optimal graphs of each size. Calls `stage` before each search.
     """
     bases: Bases = {}
     nodes = query.nodes

@@ -1,7 +1,7 @@
 """Reads and writes schedule files: Parquet for any size, JSON for small ones. Reading a file preserves the content id.
 
 The file of a symmetric schedule contains the transfers of a few ranks. The symmetries that map them to other ranks are
-derived from the topology's spec. The id depends on them, so the file is rejected if its spec now has other symmetries.
+derived from the topology's spec. The id depends on these symmetries, so the file is rejected if they have changed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
     """Read a schedule from a Parquet file. Symmetric schedules are not expanded. Raises InvalidInput for damaged files.
 
     If `require_id` is true, also raises InvalidInput if the content does not match the id in the file. Otherwise, the
-    caller must compare the ids (see `stated_id`). The verifier does this to report all faults instead of just this one.
+    caller must compare the ids (see `stated_id`). The verifier does this to report other faults of the file too.
     """
     with _parquet_file(content) as file:
         text = (file.metadata.metadata or {}).get(METADATA_KEY)
@@ -115,7 +115,7 @@ def to_json_text(schedule: AnySchedule) -> str:
 
 
 def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> Schedule:
-    """Read a schedule back from JSON. Raises InvalidInput like `from_parquet`."""
+    """Return the schedule in the JSON text `content`. Raises InvalidInput like `from_parquet`."""
     document = _parse_document(content)
     rows = document.get("transfers")
     if document.get("columns") != list(COLUMN_NAMES) or not isinstance(rows, list):
@@ -137,7 +137,7 @@ def stated_id(content: bytes) -> str:
 
 
 def _metadata(schedule: AnySchedule) -> dict[str, Any]:
-    """Return everything that a schedule file contains except rows, including the network if its spec names a file."""
+    """Return a schedule file's metadata: all but the rows. Includes the links if the topology's spec names a file."""
     topology, collective = schedule.topology, schedule.collective
     reference = {"spec": topology.spec, "id": topology.id}
     document = {

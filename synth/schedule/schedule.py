@@ -326,8 +326,8 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
 def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
 
-    Both must be on the same topology. The number of chunks per shard becomes the least common multiple of both. If both
-    schedules are pipelined, the result is pipelined too, with a barrier between them.
+    Both must be on the same topology. The result's `chunks_per_shard` is the least common multiple of theirs. If both
+    schedules are pipelined, the result is pipelined too, with a barrier between the two parts.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
     link_count = len(gather.topology.links)
@@ -419,7 +419,7 @@ def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArra
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
     """Return `schedule` with every transfer split into `parts` equal transfers, which are sent one after the other.
 
-    Loads and steps do not change. In a tree with one transfer per edge, `parts` pieces now follow each other. Raises
+    Loads and steps do not change. Where a tree sent one transfer over an edge, it now sends `parts` pieces. Raises
     InvalidInput unless `parts` is between 1 and `MAX_PIPELINE_PARTS`. O(rows of the result).
     """
     if not 1 <= parts <= MAX_PIPELINE_PARTS:

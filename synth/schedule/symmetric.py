@@ -127,9 +127,8 @@ class SymmetricGather:
     """A stepped allgather, stored as the rows that rank 0 receives; symmetries map these rows to all other ranks.
 
     base:        rows that rank 0 receives; `route` is the id of an incoming link of rank 0
-    transversal: one symmetry `element(r)` per rank r, which maps rank 0 to r. It maps shard s to the shard of the rank
-                 to which it maps s, and a link to the link between the mapped ends, at the same position among parallel
-                 links.
+    transversal: one symmetry `element(r)` per rank r, which maps rank 0 to r. It maps shards like the ranks that own
+                 them, and a link to the link between the mapped ends, at the same position among parallel links.
     id:          hash of topology, steps, chunks, base rows and generators
     The constructor checks nothing; `chorale.synth.verify.symmetric` does.
     """
@@ -302,9 +301,10 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return int64[symmetries, in-links of rank 0]: the position of each link's image among the links into its target.
 
+    parallel: position of each in-link among its parallel links, which symmetries preserve
     sources: sources of the images, one row per symmetry
 
-    In-links are sorted by source, and parallel links by their position, which symmetries preserve.
+    In-links are sorted by source, then by position among parallel links.
     """
     order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)
     positions = np.empty_like(order)

@@ -131,7 +131,7 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Deficiencies:
-    """The factors due to latency, bandwidth and congestion by which a collective takes longer than on an ideal network.
+    """The factors by which latency, bandwidth and congestion make a collective slower than on an ideal network.
 
     The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
@@ -210,7 +210,7 @@ class DataPath:
 
 
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
-    """Return the paths along which the data of `rank` move or, if the collective has a root, the root's vector.
+    """Return the paths along which the data of `rank` move. If the collective has a root, these are the root's data.
 
     The result lists paths that add to sums, then paths that copy. A pipelined schedule has one path per tree, sorted by
     share. Trees that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`

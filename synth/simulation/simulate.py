@@ -2,7 +2,7 @@
 
 Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
 simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
-wait for have happened. Bandwidths come from the topology; the caller states latencies and the rate of a unit link.
+wait for have happened. The topology contains the bandwidths; the caller passes latencies and the rate of a unit link.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class _Messages(NamedTuple):
 
     @staticmethod
     def of(traffic: Traffic, chunks: int) -> _Messages:
-        """Return the messages in `traffic`. Raises InvalidInput if `chunks` copies of each exceed `MAX_EVENTS`."""
+        """Return the messages in `traffic`. Raises InvalidInput if a graph for `chunks` chunks would be too large."""
         actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
         count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
         events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))

@@ -24,7 +24,7 @@ _FIRST_WORD = re.compile(r"<!--([^ >/\r\n]*)")
 
 
 def text_findings(text: str) -> tuple[ProgramViolation, ...]:
-    """Return one finding for each rule of MSCCL's scanner that `text`, well-formed XML, breaks. O(characters)."""
+    """Return one finding for each rule of MSCCL's scanner that the well-formed XML `text` breaks. O(characters)."""
     found: dict[str, ProgramViolation] = {}
     for message, offset in _faults(text):
         if message not in found:

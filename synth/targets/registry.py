@@ -94,7 +94,7 @@ class XmlTarget:
 def _read_collective(
     attributes: XmlAttributes, alias: Mapping[str, str], custom: CustomCollective | None
 ) -> Collective:
-    """Return `custom` or the collective that `coll` names, possibly by an alias. A missing `root` means rank 0."""
+    """Return `custom` or, if it is None, the collective that `coll` (possibly an alias) names. Default root: rank 0."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -259,7 +259,7 @@ class MscclXml(XmlTarget):
     limits: TargetLimits = MSCCL_LIMITS
 
     def recognises(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether there is no attribute `format`, which only oneccl-xml files have."""
+        """Return whether there is no attribute `format`. Only oneccl-xml files have this attribute."""
         return "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -352,7 +352,9 @@ class MscclExecutorXml(XmlTarget):
     def assemble(
         self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
     ) -> Lifted[Program]:
-        """Return the program in `body` and the faults in its text. If both placements are allowed, it is in place."""
+        """Return the program in `body` and the faults in its text. If the file allows both placements, the program is
+        in place, and its out-of-place version is in `Lifted.out_of_place`.
+        """
         collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value}, custom)
         program = _program_of(self, attributes, body, collective)
         both = program.in_place and attributes.flag("outofplace", False)

@@ -95,7 +95,7 @@ def _joined_steps(columns: program.RankColumns) -> Iterator[list[str]]:
 
 
 def _single_steps(columns: program.RankColumns) -> Iterator[list[str]]:
-    """Yield the step elements of each thread block, in the MSCCL form: a `nop` step for each additional wait."""
+    """Yield the step elements of each thread block, in the MSCCL form: each additional wait becomes a `nop` step."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     rows = program.ends_of(np.maximum(columns.waits, 1))  # number of steps written before each instruction
     waited = columns.first[columns.wait_block] + columns.wait_step
@@ -137,7 +137,7 @@ _SKIPPED = "skipped"
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "", _SKIPPED: ""}
 _FURTHER_DOCUMENT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2**14)}
-"""Maps the text of frequent numbers to their values; these numbers need no further checks."""
+"""Maps the texts of frequent numbers to their values, so that these numbers need no further checks."""
 
 
 class XmlAttributes:
@@ -185,7 +185,7 @@ class XmlAttributes:
         return value == "1"
 
     def buffer(self, name: str) -> int:
-        """Return the index into BUFFERS of the buffer that attribute `name` states by its letter."""
+        """Return the index into BUFFERS of the buffer whose letter is the value of attribute `name`."""
         letter = self.text(name)
         if letter not in program.BUFFERS:
             raise InvalidInput(f"{name} of {self.location} must be i, o or s", repr(letter), "name one of the buffers")

@@ -137,7 +137,7 @@ class ChunkIntervals:
         return outside
 
     def text(self, cell: int, rank: int, what: str) -> str:
-        """Return a message that names the first chunk of `cell`, then `what`, then `rank` unless it is -1."""
+        """Return a message: the first chunk of `cell`, then the phrase `what`, then `rank` unless `rank` is -1."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         chunk = cell - int(self.offsets[shard])
         if self.ends is not None:
@@ -200,8 +200,8 @@ def fits_set_replay(schedule: Schedule) -> bool:
 def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
     """Replay `schedule` step by step with the set of ranks that contributed to each chunk; return up to 20 violations.
 
-    Sets are uint64[ranks, cells, words], one bit per contributing rank. If the collective only copies data, they count
-    as complete from the start. O(N / 64) time per chunk sent.
+    Sets are uint64[ranks, cells, words], one bit per contributing rank. If the collective only copies data, a chunk's
+    set at its initial rank counts as complete. O(N / 64) time per chunk sent.
     """
     conditions, cells = shard_conditions(schedule), ChunkIntervals.of(schedule)
     transfers, links, ranks = schedule.transfers, schedule.topology.links, schedule.topology.compute_count

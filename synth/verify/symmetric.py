@@ -38,7 +38,7 @@ from chorale.synth.verify.verify import Replay
 
 
 def inspect_symmetric(schedule: SymmetricSchedule) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Verify `schedule`; return (violations of the first check that fails, None), or ([], (cost, link loads))."""
+    """Return ([], (cost, link loads)) if `schedule` is correct, else (violations of the first failing check, None)."""
     violations = list(_whole_violations(schedule))
     total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0
     time_per_byte = latency_s = Fraction(0)

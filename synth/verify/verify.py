@@ -68,8 +68,8 @@ _FAULTS = (
 def verify(schedule: AnySchedule) -> VerifiedSchedule:
     """Verify `schedule` by replaying it. Raises CheckFailed, which names the first fault, if it is wrong.
 
-    Takes O(chunk deliveries) time and at most about 0.5 GiB for tables. In symmetric form, takes O(generators * links
-    log links + degree * links + rows log rows) for the rows of rank 0.
+    Takes O(chunk deliveries) time and at most about 0.5 GiB for tables. A schedule in symmetric form with the rows of
+    rank 0 takes O(generators * links log links + degree * links + rows log rows).
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology
     >>> from chorale.synth.methods.catalog import synthesize_unverified
@@ -86,7 +86,7 @@ def verify(schedule: AnySchedule) -> VerifiedSchedule:
 
 
 def cost_if_sound(schedule: AnySchedule) -> Cost:
-    """Return the cost that `schedule` has if it is correct, to decide whether to verify it. O(hops of rows).
+    """Return the cost that `schedule` has if it is correct, for a comparison before verification. O(hops of rows).
 
     For symmetric schedules, and for schedules with switches that add or multicast, this already verifies the schedule.
     """
