@@ -319,7 +319,7 @@ def roofline(
 
 
 def next_commands(fabric: DiscoveredFabric, programs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the commands to run next: on GPUs, judge the library, export the best runnable program, and tune it.
+    """Return the commands to run next. On GPUs, they judge the library, export the best runnable program, and tune it.
 
     The campaign for GPUs has sizes up to gigabytes, the library's own choice as baseline and a budget of hours.
     """

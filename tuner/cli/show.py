@@ -63,9 +63,10 @@ _SHOWN_NODES = 12
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A schedule or program in a comparison, with the name of its file.
+    """A schedule or program in a comparison.
 
-    fidelity:     simulation model for schedules; programs are always simulated as flows
+    name:     name of its file
+    fidelity: simulation model for schedules; programs are always simulated as flows
     """
 
     name: str

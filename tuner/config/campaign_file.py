@@ -209,8 +209,8 @@ def recorded_campaigns(
     """Return a campaign for each tunable collective of `job`. The collective that took the most time comes first.
 
     name:      name of the record; each campaign is named NAME-COLLECTIVE
-    document:  keys that the campaigns share; search and baselines have defaults
-    overrides: `key=value` texts, as on the command line, which take precedence
+    document:  keys that all campaigns share; `search` has a default for recorded jobs
+    overrides: `key=value` texts, as on the command line; they take precedence over `document`
 
     Raises InvalidInput if no call in the record can be tuned, and for unknown keys or wrong values.
     """

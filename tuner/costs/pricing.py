@@ -165,7 +165,7 @@ def lowering_loss(
 
 
 def load_calibration(path: str) -> Calibration:
-    """Return the calibration in a JSON file, which is the whole document or the value of its key `calibration`."""
+    """Return the calibration in a JSON file: the value of the key `calibration` or, without it, the whole document."""
     try:
         document = json.loads(read_file(path, 2**20))
     except ValueError as error:
@@ -176,7 +176,7 @@ def load_calibration(path: str) -> Calibration:
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
-    """Return name -> program to measure together with `program`, to separate latency, overhead and bandwidth.
+    """Return name -> program to measure in addition to `program`, to tell latency, overhead and bandwidth apart.
 
     The result is empty unless the collective is allgather, reduce_scatter or allreduce.
     """

@@ -1,4 +1,4 @@
-"""Runs campaigns in a Ray cluster: they outlive the process that started them, and Ray restarts them if they die."""
+"""Runs launches in a Ray cluster, where they outlive the process that started them. Ray restarts them after a crash."""
 
 from __future__ import annotations
 

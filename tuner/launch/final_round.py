@@ -47,7 +47,7 @@ def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTria
 
 @dataclass(slots=True)
 class FinalRound:
-    """Compares a launch's best programs at its end."""
+    """Compares the best programs of a launch when its trials are over."""
 
     campaign: Campaign
     store: Store

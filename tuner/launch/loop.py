@@ -180,7 +180,7 @@ class BuiltTrial(PendingTrial):
 
 @dataclass(slots=True)
 class Overhead:
-    """Counts the time that a process spends on a launch.
+    """Adds up the time that this process and its workers spend on a launch.
 
     trials:      number of finished trials
     measuring_s: seconds that workers spent measuring trials
@@ -269,7 +269,7 @@ class TrialLoop:
         self._meanwhile: Callable[[], object] | None = None
 
     def run(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Run trials until no more may start, then compare the best programs side by side.
+        """Run trials until no further trial may start, then compare the best programs side by side.
 
         meanwhile: function to call once, during the first measurement, or at the end if nothing is measured
 

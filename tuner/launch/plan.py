@@ -373,7 +373,7 @@ def learned_priors(
 
 
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each group of earlier launches that have the same conditions and measured points of `space`."""
+    """Yield a prior for each group of launches under equal conditions that measured enough points of `space`."""
     groups: dict[str, list[_Earlier]] = defaultdict(list)
     for one in earlier:  # gains are comparable only for the same baselines under the same conditions
         conditions = [one.launch.conditions[key] for key in ("topology", "runner", "baselines")]

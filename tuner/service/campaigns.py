@@ -1,4 +1,4 @@
-"""Checks campaigns that users request from the service, launches them in the cluster, and reads their journals."""
+"""Checks the campaigns that users of the service request, launches them in the cluster, and reads their journals."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Defines the job specifications that requests contain, estimates and limits their memory, and builds networks."""
+"""Defines the job specifications that requests contain, limits the memory that jobs may need, and builds networks."""
 
 import hashlib
 import json
