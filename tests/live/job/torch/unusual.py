@@ -109,7 +109,8 @@ def sizes_that_differ(meeting: Meeting) -> None:
             else:  # others would be padded to more than twice their bytes
                 assert program_calls() == {"allgather": 2, "alltoall": 4}
                 assert counts == {"allgather": 2, "alltoall": 2}
-                assert report()["exchanges"]["calls"] == 6
+                exchanges = report()["exchanges"]
+                assert (exchanges["calls"], exchanges["seconds"] < 300) == (6, True)
 
 
 def sizes_over_rails(meeting: Meeting) -> None:
