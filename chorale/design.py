@@ -103,7 +103,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
     """Return an instance of the dataclass `kind` with the fields `options`.
 
-    Raises InvalidInput with the text `rule` for names that are not fields, and also for values of the wrong type.
+    Raises InvalidInput if a name is not a field (`rule` is the text of this error), or if a value has the wrong type.
     """
     hints = get_type_hints(kind)
     if unknown := sorted(set(options) - set(hints)):
@@ -345,13 +345,13 @@ def _name(verified: VerifiedSchedule) -> str:
 
 
 class NetworkTopology(Methods, Topology):
-    """A topology that notebooks show as a drawing, with methods to synthesize, bound, tune and plot."""
+    """A topology with methods to synthesize, bound, tune and plot. Notebooks show it as a drawing."""
 
     synthesize = synthesize
 
     @in_words_of_arguments
     def bound(self, collective: str = "allreduce", root: int = 0) -> Bound:
-        """Return the proven lower bound on a collective's time per byte, which separate code has checked."""
+        """Return the proven lower bound on a collective's time per byte. Separate code has checked the proof."""
         target = parse_collective(collective, root)
         return checked(self, target, lower_bound(self, target))
 
@@ -393,7 +393,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @cached_property
     def bound(self) -> Bound:
-        """Proven lower bound on the time per byte of this collective on this network, checked by separate code."""
+        """Proven lower bound on the time per byte of this collective on this network. Separate code has checked it."""
         schedule = self.schedule
         if schedule.collective.sizes is not None and (time := proven_time_per_byte(schedule.expand())) is not None:
             return Bound(str(schedule.certificate["kind"]), (), time)

@@ -1,6 +1,6 @@
 """Plan all-to-alls with given message sizes, for frameworks that make a plan for each batch.
 
-Message sizes and plans are arrays.
+Message sizes are passed as arrays, and a plan's transfers are returned as arrays.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class AllToAllPlan:
 
     @in_words_of_arguments
     def with_traffic(self, traffic: Traffic) -> AllToAllPlan:
-        """Return a plan for other traffic, with the same routes in the same proportions, and with a new lower bound."""
+        """Return a plan and bound for other traffic, which is sent over the same routes in the same proportions."""
         matrix = traffic_matrix("traffic", traffic)
         require_ranks(matrix, self.plan.topology.compute_count, self.plan.topology.spec)
         return AllToAllPlan(along(self.plan, matrix))
@@ -185,10 +185,10 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 
 
 class Replanner:
-    """Reuses a plan until a new one saves more time than its computation costs. Call it with each batch's traffic.
+    """Reuses a plan until a new plan saves more time than it takes to compute. Call it with each batch's traffic.
 
     Traffic is in bytes. If the bound shows that a new plan could save more time than it costs, a new plan is computed.
-    It is used if it really saves this much. Thread-safe.
+    The new plan is used if it really saves this much. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))

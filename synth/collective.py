@@ -26,7 +26,7 @@ MAX_CONTRIBUTIONS = 2**20  # total over all outputs
 
 @dataclass(frozen=True, slots=True)
 class RequiredChunk:
-    """A rule: output chunk `chunk` of `rank` must be the sum of the input chunks `sources`, which are sorted."""
+    """A rule: output chunk `chunk` of `rank` must be the sum of the input chunks in the sorted tuple `sources`."""
 
     rank: int
     chunk: int

@@ -98,7 +98,7 @@ def fault_in(error: BaseException) -> str:
 
 
 def cause_in(text: str) -> str:
-    """Return the cause from a library's error text: the last error if it is a traceback, else the complete text."""
+    """Return the cause in a library's error text: the last error of a traceback or, without one, the complete text."""
     text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
     raised = [

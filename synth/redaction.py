@@ -17,7 +17,7 @@ _PARAMETER = rf"(?i)([?&;](?:{_KEYS})=)[^\s\"'<>&;#]+"
 
 
 def redacted(text: str) -> str:
-    """Replace the passwords and tokens of all addresses in `text` by `***`."""
+    """Return `text` with the passwords and tokens of all addresses replaced by `***`."""
     if "://" not in text:
         return text
     text = re.sub(_CREDENTIALS, rf"\1:{HIDDEN}@", text)

@@ -22,7 +22,7 @@ _environment = threading.RLock()
 
 
 def leave_working_folder() -> None:
-    """Stop imports from the working folder, which `python -m` searches first, unless it contains this package."""
+    """Remove the working folder, which `python -m` searches first, from `sys.path` unless it contains this package."""
     is_first = bool(sys.path) and sys.path[0] in ("", os.getcwd())
     if is_first and not sys.flags.safe_path and not Path.cwd().samefile(_PACKAGES):
         del sys.path[0]
@@ -30,7 +30,7 @@ def leave_working_folder() -> None:
 
 @contextmanager
 def outside_working_folder() -> Iterator[None]:
-    """Make Python processes that start in this block import no modules from the working folder."""
+    """Within this block, prevent new Python processes from importing modules from the working folder."""
     with _environment:
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"
@@ -43,7 +43,7 @@ def outside_working_folder() -> Iterator[None]:
 
 
 def shadow_of(error: BaseException | str) -> str | None:
-    """If a user's file hides the library named in `error`, return a phrase that says so, otherwise None."""
+    """Return a phrase that says which file hides the library named in `error`, or None if no file of a user does."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]

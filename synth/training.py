@@ -69,7 +69,7 @@ def train_iteration(
     """
     if bucket_bytes < 1:
         raise InvalidInput("a bucket must hold at least 1 byte", bucket_bytes, "choose a larger bucket, such as 25M")
-    now_s = free_s = 0.0  # current time of computation; time at which the network is free again
+    now_s = free_s = 0.0  # end of the computation so far; time at which the network is free again
     compute_s = alltoall_s = exposed_s = allreduce_s = 0.0
     allreduces = waiting_bytes = 0
     passes = [(layer, layer.forward_s, 0) for layer in layers]
@@ -96,6 +96,6 @@ def train_iteration(
 def best_iteration(
     layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the shortest iteration over the bucket sizes `buckets_bytes` (at least one); the first if several tie."""
+    """Return the iteration for the best of `buckets_bytes` (at least one); if several are equally fast, the first."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)

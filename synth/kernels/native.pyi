@@ -121,9 +121,9 @@ def route(
     debt: Reals,
     whole: Matrix[np.int64],
 ) -> None:
-    """Round `flows` to integers that deliver `units` times the demand, and write these to `whole`, [sources, links].
+    """Round `flows` to integers that deliver `units` times the demand; write the integers to `whole`, [sources, links].
 
-    debt: flow lost by rounding so far on each link: the sum of exact flows minus the sum of rounded flows; updated
+    debt: for each link, the sum of exact flows minus the sum of rounded flows so far; updated
     """
 
 def peel(
@@ -146,7 +146,11 @@ def refine_colours(
     next_rows: Matrix[np.uint64],
     next_capacities: Words,
 ) -> None:
-    """Write each row's new colour, computed from its old colour and the sum of its columns' colours."""
+    """Write new colours, computed from `rows` and `capacities`, to `next_rows` and `next_capacities`.
+
+    A node's new colour for a source depends on its old colour and the colours of its links; the new colour of a class
+    of links depends on its old colour and the colours of its links for all sources.
+    """
 
 class ColourTable:
     """Numbers colours 0, 1, 2, … in order of first appearance."""
@@ -215,7 +219,9 @@ def violated_cuts(
 def loads_of_low_diameter(tails: Matrix[np.int32], chosen: Ints, max_steps: int) -> tuple[Ints, Ints]:
     """Return each step's BFB load, up to `max_steps`, as p / q in shards per link of capacity 1.
 
-    tails: [N, degree], tails of the in-links of every node; degree <= 8. `chosen`: at least one node from every orbit.
+    tails:  [N, degree], tails of the in-links of every node; degree <= 8
+    chosen: at least one node from every orbit
+
     A step's load is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the arriving shards
     that only S brings (full paper, theorem 19). A shard arrives at a node that does not have it yet, and a link brings
     it if the link's tail has it. Nodes whose load is clearly below the largest are skipped. Memory: N^2 / 4 bytes.
@@ -286,7 +292,7 @@ def timetable(
     """
 
 def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, Ints]:
-    """Return the earlier instructions on which each of a rank's instructions depends.
+    """Return, for each instruction of a rank, the earlier instructions on which it depends.
 
     An instruction depends on an earlier one if it reads or writes a cell that the earlier one wrote, or writes a cell
     that it read. O(cells touched * log(dependences of an instruction)).
@@ -438,7 +444,7 @@ def propose(
 def join_pieces(
     pieces: PathPieces, left: Ints, splits: Splits, src: Ranks, dst: Ranks, nodes: int
 ) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
-    """Subtract the units of `splits` from `left`, the units left of each piece; return the new pieces of these units.
+    """Return the new pieces that result from `splits`. Subtract their units from `left`, the units left of each piece.
 
     Returns:
         For each piece, its split, amount, start and length; then the hops of old and new pieces.
@@ -504,7 +510,7 @@ def continue_tree(
     """
 
 def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
-    """Write one root's trees to `parent_arc` and subtract them from `capacity`; return whether all are complete."""
+    """Write one root's trees to `parent_arc`; subtract their units from `capacity`. Return whether all are complete."""
 
 def tree_heights(root: Ranks, parent_arc: Matrix[np.int32], src: Ranks, heights: Ranks) -> None:
     """Write each tree's height to `heights`."""
@@ -558,7 +564,7 @@ def settle_actors(
 def check_actors(
     rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
 ) -> tuple[int, int]:
-    """Check that ranks send only what has arrived, that sums are not sent too early, and that switches do not wait.
+    """Check that ranks send only what has arrived, that sent sums are complete, and that switches send immediately.
 
     Returns:
         (a fault or 0, its row)
