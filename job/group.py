@@ -1,4 +1,4 @@
-"""Connects the ranks of a group: engines run the programs, and an exchange of strings sets up their connections."""
+"""Connects the ranks of a group: engines run the programs, and ranks exchange strings to connect their engines."""
 
 import json
 import secrets
@@ -84,7 +84,7 @@ def wait_for_keys(
 
 
 class StoreExchange:
-    """Exchanges strings among the ranks of a group through `store` (see `wait_for_keys`). Can be called repeatedly."""
+    """Exchanges strings among the ranks of a group through `store` (see `wait_for_keys`). Each call is one exchange."""
 
     def __init__(
         self,

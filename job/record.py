@@ -147,12 +147,13 @@ class SizeCluster:
 
 
 def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
-    """Group all sizes (bytes) into at most `most` clusters (at least 1), smallest first.
+    """Group all sizes above 0 (in bytes) into at most `most` >= 1 clusters, and return these sorted by size.
 
     seconds: time spent at each size
 
-    Starts with one cluster per size. Until at most `most` clusters remain, merges the two neighbours whose distance in
-    octaves times the smaller of their times is the smallest. So a size with a large total time keeps its own cluster.
+    Starts with one cluster per size. Until at most `most` clusters remain, merges the two neighbours with the smallest
+    product of distance (in octaves) and time (of the cluster with less time). So a size that takes much time keeps its
+    own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -181,7 +182,7 @@ def is_stream(path: Path) -> bool:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace the file at `path` by one with `content`; write to a device or a pipe, such as /dev/null, directly.
+    """Replace the file at `path` with a new file that has this `content`. Devices and pipes are written to directly.
 
     Raises OSError if the file cannot be written.
     """
@@ -224,7 +225,7 @@ class JobRecorder:
 
 
 class CallClock:
-    """Measures how long one group's calls take. A group's calls run one after another, so a call's time starts
+    """Measures how long one group's calls take. Because the calls run one after another, a call's time only starts
     when all earlier calls have ended.
     """
 

@@ -28,8 +28,9 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Record that a group has switched to the table with digest `table` at its call number `call`, or the `reason`
-        why it refused this table.
+        """Record how a group has decided about a new table, which has the digest `table`.
+
+        call: number of the group's first call with this table; reason: why the group refused it; the other is None
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
@@ -37,7 +38,7 @@ class JobReport:
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
         """Store the order in which each program adds ranks' values. Call this before counting runs of `programs`."""
         with self._lock:
-            for program in programs:  # order None: the order may differ between runs or ranks
+            for program in programs:  # None: the order may differ between runs or ranks
                 order = program.order_of_additions
                 is_fixed = order and order["fixed"] and order["same_on_all_ranks"]
                 self._orders[program.digest] = str(order["digest"]) if order and is_fixed else None

@@ -12,9 +12,12 @@ from chorale.job.table.layout import MAX_TABLE_BYTES, Table, parse_table, requir
 from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched", "stand-in")
-"""How the data of programs is moved. `engine`: by the engine, for CPU memory only; `batched`: by batched sends and
-receives of the inner backend, for every device; `auto`: by the engine for CPU memory, by batched messages for other
-devices, and by kernels for plans; `stand-in`: like `auto`, but plans run on CPUs instead of GPUs, for tests.
+"""Who moves the data of programs.
+
+engine:   the engine; only for CPU memory
+batched:  batched sends and receives of the inner backend; for every device
+auto:     the engine for CPU memory, batched messages for other devices, and kernels for plans
+stand-in: like `auto`, but plans run on CPUs instead of GPUs; for tests
 """
 
 _PLAN_BYTES = 64 << 20

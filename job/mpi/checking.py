@@ -27,9 +27,10 @@ def main() -> int:
 
 
 def content_for_ranks(table: Table, digest: str) -> bytes:
-    """Return `table` in the format that native/table.cpp parses: the digest and the number of ranks, then for each
-    program a line `program` and each rank's encoded part (packed, see layout.py), then for each entry a line `entry`,
-    in which -1 stands for None.
+    """Return `table` in the format that native/table.cpp parses, in which -1 stands for None.
+
+    It contains the digest and the number of ranks. Then follow, for each program, a line `program` and each rank's
+    encoded part (packed, see layout.py), and finally a line `entry` for each entry.
     """
     parts, numbers = [f"{digest} {table.ranks}\n".encode()], {}
     for number, program in enumerate(table.programs.values()):

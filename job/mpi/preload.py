@@ -2,9 +2,9 @@
 
 MPI handles (communicators, types) are integers in MPICH and addresses in Open MPI 5, which does not implement MPI's
 standard ABI. So the library only works with programs that were compiled for the same MPI. The library is linked with
-that MPI, so that MPI's functions are found even if a program loads MPI late, as Python does. The library refuses a
-program that was compiled for another MPI (for example for the standard ABI, with mpicc_abi) with a message;
-`chorale job mpi-preload MPICC` builds a library for such a program.
+that MPI, so that MPI's functions are found even if a program loads MPI late, as Python does. If a program was compiled
+for another MPI (for example for the standard ABI, with mpicc_abi), the library ends it with a message. For such a
+program, `chorale job mpi-preload MPICC` builds another library.
 """
 
 import os
@@ -26,7 +26,7 @@ _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder from which the library's Python process imports the table check."""
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
-"""Options that leave out the C++ bindings (removed in MPI 3): these need libraries that only C++ programs link."""
+"""Options that leave out the C++ bindings (removed in MPI 3), which need libraries that only C++ programs link."""
 
 
 def preload_library(mpicc: Path | None = None) -> Path:
@@ -69,7 +69,7 @@ def _loadable(folder: Path) -> Path:
 
 
 def find_mpicc(name: str = "mpicc") -> Path:
-    """Return the path of the compiler `name`, found next to mpiexec or on PATH. Raises Unavailable if not found."""
+    """Return the path of the compiler `name` next to mpiexec or on PATH. Raises Unavailable if it does not exist."""
     mpiexec = Path(find_mpiexec())
     beside = mpiexec.parent / name
     path = str(beside) if beside.exists() else shutil.which(name)
@@ -83,7 +83,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
     """Return a short path to the library for `mpicc` that does not change when the library is built again.
 
     mpicc:  a path, or the name of a file next to mpiexec or on PATH; by default the mpicc next to mpiexec
-    folder: folder for a copy of the library, created if its parent exists; None: the path is a link to the library
+    folder: folder for a copy of the library, created if its parent exists. Without a folder, the path is a link.
 
     Raises InvalidInput if the folder cannot be written, and Unavailable if MPI, its header or a compiler is missing.
     """

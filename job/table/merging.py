@@ -107,9 +107,9 @@ def require_disjoint(entries: Sequence[JobEntry], way_out: str) -> None:
 def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """Merge `tables` (at least one) into one table.
 
-    prefer: which entry wins if two entries cover the same sizes: the one from the `first` or the `last` table. The
+    prefer: `first` or `last`: the table whose entry wins a conflict, that is, if two entries cover the same sizes. The
             other entry keeps its remaining sizes. With None, a conflict raises InvalidInput. Entries with the same
-            program and settings never conflict; for sizes that both cover, the first entry is kept.
+            program and settings do not conflict; sizes that both cover stay in the entry of the first table.
 
     Also raises InvalidInput if the tables are for different rank counts or networks. A table that only has entries for
     groups does not name the job's network, so it can be merged with a table for any network.

@@ -35,7 +35,7 @@ class TableViolation:
 
 
 def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
-    """Return the table in a file, and all violations of rules except missing links (see `link_violations`).
+    """Return the table in the file content `data`, and all violations except missing links (see `link_violations`).
 
     If the file is damaged, the table is None, and the only violation says why. Raises InvalidInput if `data` is not
     the content of a table file.
@@ -85,7 +85,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Execute a program symbolically; yield (rule, message) for each fault. Raises InvalidInput for other texts."""
+    """Execute the program `text` symbolically; yield (rule, message) for each fault. Raises InvalidInput like `lift`."""
     return _broken_rules(read_unchecked(text))
 
 

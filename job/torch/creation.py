@@ -162,7 +162,7 @@ class _Loader:
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:
-    """Start this process's report and status file. Return a function that writes both, for the end of the job."""
+    """Start this process's report and status file. Return a function that writes both; call it when the job ends."""
     write = report_at_end(settings.report)
     status = StatusFile(Path(settings.status)) if settings.status else None
 

@@ -95,7 +95,7 @@ def meeting_host(store: Any) -> str | None:
 
 @cache
 def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
-    """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share.
+    """Return Gloo's devices, which all groups of this process share. Each is a thread with open file descriptors.
 
     names:  network interfaces, separated by commas; if empty, the interface that leads to the host `toward` is used.
             Gloo's default would be the address to which this host's name resolves, which other hosts often cannot reach

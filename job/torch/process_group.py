@@ -294,7 +294,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int | None = None) -> Any:
-        """Count a call that the inner group must handle; return None. size_bytes: default: size of `tensor`"""
+        """Count a call that the inner group must handle; return None. `size_bytes` defaults to the size of `tensor`."""
         self._programs.fall_back(
             reason, collective, tensor.dtype, size_of(tensor) if size_bytes is None else size_bytes
         )
@@ -306,7 +306,7 @@ class ChoraleGroup(DelegatingGroup):
 
 
 def _plain(lists: Any, tensors: Any) -> bool:
-    """Return whether both arguments are lists and `lists` contains exactly one list, as torch's functions pass them."""
+    """Return whether `tensors` is a list and `lists` a list of exactly one list, as torch's functions pass them."""
     return isinstance(tensors, list) and isinstance(lists, list) and len(lists) == 1 and isinstance(lists[0], list)
 
 
@@ -343,7 +343,7 @@ def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Convert the arguments of a call, which may be in torch's short forms. Return a list of tensors, and options.
+    """Return the tensors of a call as a list, and its options as an object. Both may be passed in torch's short forms.
 
     options: an options object of class `kind`, or only the value of its field `second`
     more:    values of further fields, by field name

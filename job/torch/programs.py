@@ -161,7 +161,7 @@ class GroupPrograms:
     loaded:  the current table
     strict:  whether to refuse calls that no entry covers
     limit_s: time limit of a run
-    reload:  loads new tables while the job runs; None for jobs that never reload
+    reload:  object that loads new tables while the job runs; None in jobs that never reload tables
     """
 
     loaded: LoadedTable

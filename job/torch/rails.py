@@ -36,7 +36,7 @@ class RailExchange:
     stops: tuple[NDArray[np.int64], ...]
 
     def run(self, group: Any, rank: int, ranks: int, source: Any, target: Any, options: Any) -> None:
-        """Run the plan on flat tensors. Return when `target` is complete or, on an accelerator, all calls are enqueued.
+        """Run the plan on flat tensors. Return when the run is complete or, on an accelerator, enqueued.
 
         options: torch's options for each call of `group`
         """

@@ -46,8 +46,8 @@ class RecordingGroup(ChoraleGroup):
 def _recorded(name: str, collective: str, position: int, has_root: bool = False) -> None:
     """Make the method `name` of RecordingGroup record each call when it ends.
 
-    position: index of the argument with the whole vector: a tensor, or a list of one tensor. If the argument is a list
-              of lists, the size of the vector is the size of the shard in the other argument times the number of ranks.
+    position: index of the argument with the whole vector, which is a tensor or a list of one tensor. If the argument is
+              a list of lists, the vector's size is the size of the shard in the other argument times the rank count.
     """
     call = getattr(ChoraleGroup, name)
 
@@ -75,7 +75,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Wraps a `Work` without a future, such as that of a reduce-scatter with Gloo. `wait` counts the call."""
+    """Wraps a `Work` that has no future, for example of a reduce-scatter with Gloo. Its `wait` also counts the call."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
@@ -113,8 +113,8 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
 
 @cache
 def report_at_end(where: str | None) -> Callable[[], None]:
-    """Return a function that writes this process's report if it has changed since it was last written. The report is
-    also written when the process ends.
+    """Return a function that writes this process's report, unless it has not changed since the last time. The function
+    is also called when the process ends.
 
     where: path of a file; `-` to print one line on stderr; None to write nothing
     """

@@ -4,7 +4,7 @@ All ranks issue the collectives of a group in the same order, so a call has the 
 
 1. Rank 0 notices that the file of CHORALE_TABLE has a new digest and proposes this digest in the group's store.
 2. Every rank waits until its own file has this digest, and connects an engine for it while collectives continue.
-3. Every rank announces the number of a call before which it will wait for the decision.
+3. Every rank announces a call number: it will wait for the decision before it executes this call.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
 A call only compares two numbers to find out whether it must wait. Calls that started before the switch still use the
@@ -50,8 +50,8 @@ class GroupMember:
 class PeriodicThread:
     """Calls `turn` every `period_s` seconds until it returns False, `close` is called, or the main thread has ended.
 
-    Python waits for the thread at exit. A pool thread would not work, because Python waits for pools before the main
-    thread has ended.
+    Python waits for the thread at exit. A pool thread would never end, because Python waits for pools while the main
+    thread still counts as alive.
     """
 
     def __init__(self, name: str, period_s: float, turn: Callable[[], bool]) -> None:

@@ -132,7 +132,8 @@ class LoadedTable:
     entries:    the table's entries for this group; None without a table
     transports: transport for each device type
     owned:      transports that only this table uses and that are closed with it; other transports are shared by tables
-    plans:      transport that runs plans, or why plans cannot run; digests: digests of the programs that are plans
+    plans:      transport that runs plans, or the reason why plans cannot run
+    digests:    digests of the programs that are plans
     network:    network for which an all-to-all with given sizes is planned; None if it has no boxes with rails
     """
 
@@ -177,7 +178,9 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 
 
 class StreamOrder:
-    """Makes a run and other work on an accelerator's streams wait for each other; does nothing for CPU memory.
+    """Orders a run after the caller's earlier work on an accelerator, and later work after the run.
+
+    Does nothing for CPU memory.
 
     The caller's thread creates it, the thread that runs the program uses `on_stream`, and waiting threads use `join`.
     """
@@ -253,9 +256,9 @@ class BatchedTransport:
     ) -> None:
         """Run the program of `entry`, see `Transport.run`. Raises torch's errors if messages are late or lost.
 
-        On an accelerator, the stream waits for messages, and the thread does not. There is no time-out there, because
-        it would make the thread wait in every round and cannot be captured in a CUDA graph. Instead, the backend's own
-        watchdog ends runs that hang.
+        On an accelerator, the stream waits for messages, and the thread does not. Such a wait has no time-out: with a
+        time-out, the thread would wait in every round, which cannot be captured in a CUDA graph. Instead, the backend's
+        own watchdog ends runs that hang.
         """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:

@@ -51,7 +51,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         """Return the future of the output tensors.
 
         If a Python future ends with an exception, C++ code (for example DDP's reducer) mistakes the exception for the
-        tensors and crashes. So a callback returns the tensors: if a callback raises, C++ sees an error too.
+        tensors and crashes. So the returned future comes from a callback: C++ does recognise errors of callbacks.
         """
         return self._future.then(lambda done: done.value())
 
@@ -131,7 +131,7 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no job is queued or running, not counting a job that calls this."""
+        """Return whether no job is queued or running. Always true in a job: the jobs that it submits run immediately."""
         return self._pending == 0 or self._worker == threading.get_ident()
 
     def end(self) -> None:
