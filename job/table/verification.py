@@ -85,7 +85,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Execute the program `text` symbolically; yield (rule, message) for each fault. Raises InvalidInput like `lift`."""
+    """Execute a program symbolically; yield (rule, message) for each fault. Raises InvalidInput like `lift`."""
     return _broken_rules(read_unchecked(text))
 
 

@@ -131,7 +131,7 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no job is queued or running. Always true in a job: the jobs that it submits run immediately."""
+        """Return whether no job is queued or running. Always true in a job: jobs that it submits run immediately."""
         return self._pending == 0 or self._worker == threading.get_ident()
 
     def end(self) -> None:
