@@ -30,7 +30,7 @@ class JobReport:
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
         """Record how a group has decided about a new table, which has the digest `table`.
 
-        call: number of the group's first call with this table; reason: why the group refused it; the other is None
+        call: number of the group's first call with this table; None if the group refused it for this `reason`
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})

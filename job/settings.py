@@ -12,7 +12,7 @@ from chorale.job.table.layout import MAX_TABLE_BYTES, Table, parse_table, requir
 from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched", "stand-in")
-"""Who moves the data of programs.
+"""Ways to move the data of programs.
 
 engine:   the engine; only for CPU memory
 batched:  batched sends and receives of the inner backend; for every device

@@ -16,7 +16,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def core_count() -> int:
-    """Return how many cores this process may use, according to CPU affinity and cgroup quotas (in whole cores)."""
+    """Return how many cores this process may use, according to its CPU affinity and its cgroup quotas (rounded)."""
     return max(1, int(min([_allowed(), *_quotas()])))
 
 

@@ -27,10 +27,11 @@ def main() -> int:
 
 
 def content_for_ranks(table: Table, digest: str) -> bytes:
-    """Return `table` in the format that native/table.cpp parses, in which -1 stands for None.
+    """Return `table` in the format that native/table.cpp parses.
 
-    It contains the digest and the number of ranks. Then follow, for each program, a line `program` and each rank's
-    encoded part (packed, see layout.py), and finally a line `entry` for each entry.
+    The result starts with the digest and the number of ranks. For each program, a line `program` and each rank's
+    encoded part (packed, see layout.py) follow. Then comes a line `entry` for each entry, in which -1 stands for None
+    or, instead of a program's number, for a plan.
     """
     parts, numbers = [f"{digest} {table.ranks}\n".encode()], {}
     for number, program in enumerate(table.programs.values()):

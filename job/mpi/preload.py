@@ -83,7 +83,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
     """Return a short path to the library for `mpicc` that does not change when the library is built again.
 
     mpicc:  a path, or the name of a file next to mpiexec or on PATH; by default the mpicc next to mpiexec
-    folder: folder for a copy of the library, created if its parent exists. Without a folder, the path is a link.
+    folder: folder for a copy of the library, created if its parent exists. If None, the path is a link to the library.
 
     Raises InvalidInput if the folder cannot be written, and Unavailable if MPI, its header or a compiler is missing.
     """

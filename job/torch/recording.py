@@ -113,7 +113,7 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
 
 @cache
 def report_at_end(where: str | None) -> Callable[[], None]:
-    """Return a function that writes this process's report, unless it has not changed since the last time. The function
+    """Return a function that writes this process's report if the report has changed since the last time. The function
     is also called when the process ends.
 
     where: path of a file; `-` to print one line on stderr; None to write nothing

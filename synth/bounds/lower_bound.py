@@ -66,7 +66,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     ranks = search.topology.compute_count
     covered = search.ingress[:ranks] == (ranks - 1) * search.scale / time
     search.settled[:] = False
-    groups: dict[int, Nodes] = {}  # nodes of each group, by its lowest rank
+    groups: dict[int, Nodes] = {}  # lowest rank of each group -> its nodes
     group_of = np.full(ranks, -1)
     # Link capacities and the number of trees per shard are multiplied by `slack`. One more tree per shard then violates
     # the tight cuts and no others.
@@ -254,9 +254,9 @@ def _boxes(topology: Topology) -> Iterator[Nodes]:
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
 _SMALL = 200
-"""On networks with at most this number of nodes, switches that are not direct neighbours of a group are also tried."""
+"""On networks of at most this many nodes, a group may also be extended by switches that are not direct neighbours."""
 FEW_ACTORS = 14
-"""Maximum number of ranks and adding or multicasting switches for improving partitions by moving single nodes."""
+"""Single nodes are moved to improve partitions if at most this many nodes are ranks, or switches that add or copy."""
 
 Label = list[int]
 """Group number of each node, or -1 if the node belongs to no group."""
@@ -499,8 +499,8 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
     """Yield several partitions: into single ranks, into nodes connected by wide links, into allgather bottlenecks.
 
-    A partition is a list with the group number of each node, or -1 if the node belongs to no group. There is one
-    partition for each of the largest link bandwidths.
+    A partition is a list with the group number of each node, or -1 if the node belongs to no group. For each of the
+    largest link bandwidths, links of at least this bandwidth count as wide in one partition.
     """
     ranks = topology.compute_count
     alone = [*range(ranks), *([-1] * topology.switch_count)]

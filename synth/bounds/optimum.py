@@ -427,7 +427,7 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
     U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
     trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
     13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
-    next U to try: the smallest U that suffices for this cut. Raises InvalidInput if k < 1, or like `optimum`.
+    next U to try: the smallest U that suffices for this cut. Raises InvalidInput like `optimum`, and if k < 1.
     """
     if k < 1:
         raise InvalidInput("there must be at least one tree per shard", f"k = {k}", "choose k >= 1")
@@ -504,7 +504,7 @@ def close_rates(
 def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
-    """Yield solutions that take at most `gap` longer than the optimum, sorted by number of trees; last, the optimum.
+    """Yield solutions that take at most `gap` longer than the optimum, by ascending tree count; finally, the optimum.
 
     If the exact optimum takes at most `FEW_TREES` trees per root, it is the only solution.
 

@@ -73,7 +73,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
     """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
 
     If one switch sends less, the next switch may receive too little, and so on, possibly around a cycle. To empty
-    cycles quickly, the excess is doubled in each round after as many rounds as there are switches.
+    cycles quickly, each round after the first `len(switches)` rounds doubles the amounts to remove.
     """
     switches = range(topology.compute_count, topology.node_count)
     rounds = 0
@@ -255,9 +255,9 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""With at most this many ranks, the solver starts from scratch in every round: in all cases, or only if `even` is set.
+"""Maximum number of ranks for which the solver starts from scratch in every round: always, or only if `even` is set.
 
-Otherwise, up to the second number of ranks, it starts from scratch in the first `_EVEN_ROUNDS` rounds.
+Up to the second number of ranks, it otherwise starts from scratch only in the first `_EVEN_ROUNDS` rounds.
 """
 _MET = 1e-9
 _COMMON = 2**20

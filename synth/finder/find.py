@@ -114,7 +114,9 @@ MAX_WHOLE_RANKS = 1024
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
-    """Confirm the candidate's cost and return how. Above `MAX_EXPANDED_RANKS`, only symmetric schedules are made.
+    """Confirm the candidate's cost and return how it was confirmed.
+
+    Above `MAX_EXPANDED_RANKS` ranks, only schedules in symmetric form are made.
 
     Raises:
         CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly this cost, or if a prediction

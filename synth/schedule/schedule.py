@@ -161,7 +161,7 @@ MAX_TRANSFERS = 2**27
 AnySchedule: TypeAlias = "Schedule | SymmetricSchedule"
 """A schedule, either with the rows of all ranks (`Schedule`), or in symmetric form with the rows of a few ranks.
 
-`expand` returns the equivalent `Schedule` with `transfer_count` rows. Raises InvalidInput above a limit.
+`expand` returns the equivalent `Schedule` with `transfer_count` rows. It raises InvalidInput above `max_rows` rows.
 """
 
 
