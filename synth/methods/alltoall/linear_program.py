@@ -82,7 +82,7 @@ class Reduction:
     O(sources of `small` * links) time and memory.
 
     chosen: int[K'], index in `full` of each source in `small`
-    merged: int32[C], link class of `small` that contains each link class of `full`
+    merged: int32[C], for each link class of `full`, the link class of `small` that contains it
     """
 
     full: Commodities

@@ -259,7 +259,7 @@ def blocks_of(nodes: int) -> list[Block]:
 
 
 class Loads(NamedTuple):
-    """For each step, the time that the slowest of some nodes needs, in ticks, as a fraction `top` / `bottom`.
+    """Step times: among some nodes, the slowest one needs `top` / `bottom` ticks for each step.
 
     node:  the slowest node
     links: bit set of the node's critical incoming links

@@ -316,7 +316,7 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
                 return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks < rollbacks:
             packing.add_batch()
-        # On small networks, the exact algorithm is fast, and needs fewer trees because these have weights.
+        # On small networks, the exact algorithm is fast, and makes fewer trees because these have weights.
         elif _tries(network) > 1 or not packing.add_all_of_one_root():
             packing.add_exactly()
     trees = joined_trees(packing.parts)

@@ -24,7 +24,7 @@ from chorale.synth.methods.forest.network import ForestNetwork, carries_all_tree
 from chorale.synth.methods.forest.switch_groups import SwitchGroups, clusters_below, fabrics, levels, switch_groups_of
 
 Sets = NDArray[np.bool_]
-"""bool[sets, nodes]: whether the node is on the sink side of the cut."""
+"""bool[cuts, nodes]: for each cut, whether each node is on its sink side."""
 PATIENCE = 8
 """After this number of infeasible proposals, the longest feasible prefix of the last one is used."""
 FABRIC_ROUNDS = 32

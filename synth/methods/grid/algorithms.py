@@ -164,9 +164,10 @@ def doubling_peers(size: int) -> list[Positions]:
 def halving_line(size: int, returns: bool) -> LineReduceScatter:
     """Return the recursive-halving reduce_scatter on a line of `size` >= 2 positions.
 
-    If `size` is not a power of two, let p' be the largest power of two below it. Each position a >= p' first sends all
-    its data to position a - p', which then handles the blocks of both positions. With `returns`, position a - p'
-    finally sends block a to its owner. Otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
+    If `size` is not a power of two, let p' be the largest power of two below it. Each position a >= p' first sends
+    its data to position a - p', which then handles the blocks of both positions. With `returns`, position a keeps its
+    own data for block a, and finally adds the sum of the block that position a - p' sends back. Otherwise, the sum
+    stays at position a - p', which is enough for an allreduce. O(size^2).
 
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.
@@ -188,8 +189,8 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
     """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the topology's grid.
 
     Peers are at distance 1, 2, 4, … in alternating dimensions. Halving and doubling take log2 N steps each if all sizes
-    are powers of two. Any other size counts as the power of two below it, plus one step each way (two steps for a
-    reduce_scatter or allgather alone). Uses one port, as in the literature. With `all_ports`, two collectives start in
+    are powers of two. A dimension of any other size takes as many steps as the power of two below it, plus one for
+    each (two for a reduce_scatter or allgather alone). Uses one port, as in the literature. With `all_ports`, two collectives start in
     every dimension, one of them mirrored. broadcast and reduce follow the tree along which a reduce_scatter collects
     the root's shard.
     """

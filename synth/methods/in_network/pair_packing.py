@@ -229,7 +229,7 @@ class _PairSearch:
         for index, link in enumerate(topology.links):
             if link.src != link.dst:
                 self._leaving[link.src].append((link.dst, index))
-        # Paths only end at ranks and, if trees are used both ways, at switches that add without a limit.
+        # Nodes that paths do not pass through: ranks and, if trees are used both ways, adders without a limit.
         unlimited = [node for node in self.adders if is_both_ways and node not in self.limits]
         self._ends = frozenset([*ranks, *unlimited])
         self._cost: Floats = np.zeros((0, 0))  # cost of the cheapest path between any two of `nodes`

@@ -27,7 +27,10 @@ class Region(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A cut around `region`. Data that leave (if `is_out`) or enter it take at least `time`, in data / bandwidth."""
+    """A cut around `region`. `time` is the least time, in data / bandwidth, in which data can leave or enter the region.
+
+    is_out: whether `time` is for the data that leave the region; otherwise, it is for those that enter
+    """
 
     time: Fraction
     region: Region

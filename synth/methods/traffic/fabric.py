@@ -59,8 +59,8 @@ class RailFabric:
 
     members:    int32[boxes, places], each box's ranks, ascending; the NICs at the same place share a switch
     place, box: int32[ranks], place and box of each rank
-    lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from the box's switch, or,
-                without a switch, int64[ranks, places], between all pairs
+    lanes:      int64[2, ranks], bandwidths to and from the box's switch, in units of 1 / `scale`. Without a switch:
+                int64[ranks, places], bandwidths between all pairs of ranks in a box
     nics:       int64[2, ranks], bandwidths out of and into each rank's NIC, in the same unit
     lane_links: int32, an array of the same shape as `lanes`: each lane's link
     nic_links:  the links from each rank to its rail's switch, and the links back, in travel order
