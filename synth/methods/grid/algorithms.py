@@ -190,9 +190,9 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
 
     Peers are at distance 1, 2, 4, … in alternating dimensions. Halving and doubling take log2 N steps each if all sizes
     are powers of two. A dimension of any other size takes as many steps as the power of two below it, plus one for
-    each (two for a reduce_scatter or allgather alone). Uses one port, as in the literature. With `all_ports`, two collectives start in
-    every dimension, one of them mirrored. broadcast and reduce follow the tree along which a reduce_scatter collects
-    the root's shard.
+    each phase (plus two for a reduce_scatter or allgather alone). Uses one port, as in the literature. With
+    `all_ports`, two collectives start in every dimension, one of them mirrored. broadcast and reduce follow the tree
+    along which a reduce_scatter collects the root's shard.
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]

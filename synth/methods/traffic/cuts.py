@@ -27,10 +27,7 @@ class Region(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A cut around `region`. `time` is the least time, in data / bandwidth, in which data can leave or enter the region.
-
-    is_out: whether `time` is for the data that leave the region; otherwise, it is for those that enter
-    """
+    """A cut around `region`, which data need at least `time` to leave (if `is_out`) or enter, in data / bandwidth."""
 
     time: Fraction
     region: Region
