@@ -103,10 +103,10 @@ class AllToAllPlan:
 
         Element i of each array describes a transfer: `amount` goes from `source` to `sender` in the same box, from the
         sender's NIC to the receiver's, and on to `target`. If source and target are in the same box, there are four
-        cases: sender and receiver are both -1 (data are sent directly), both are the rank that relays the data, they
-        equal source and target (data use their NICs), or they are the corresponding ranks of another box (which relay;
-        data use the NICs of all four). The transfers from a source to a target are consecutive parts of the pair's
-        amount, in order.
+        cases: sender and receiver are both -1 if data are sent directly, and both are the relaying rank if one rank
+        relays the data. They equal source and target if data use the NICs of these two. Else, they are the
+        corresponding ranks of another box, which relay the data over the NICs of all four ranks. The transfers from a
+        source to a target are consecutive parts of the pair's amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"

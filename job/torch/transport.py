@@ -178,9 +178,7 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 
 
 class StreamOrder:
-    """Orders a run after the caller's earlier work on an accelerator, and later work after the run.
-
-    Does nothing for CPU memory.
+    """On an accelerator, orders a run after the caller's earlier work, and the caller's later work after the run.
 
     The caller's thread creates it, the thread that runs the program uses `on_stream`, and waiting threads use `join`.
     """

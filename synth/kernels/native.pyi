@@ -148,8 +148,7 @@ def refine_colours(
 ) -> None:
     """Write new colours, computed from `rows` and `capacities`, to `next_rows` and `next_capacities`.
 
-    A node's new colour for a source depends on its old colour and the colours of its links; the new colour of a class
-    of links depends on its old colour and the colours of its links for all sources.
+    The new colour of a node or a class of links combines the old colour with the colours of the links.
     """
 
 class ColourTable:
