@@ -1,4 +1,4 @@
-"""Draws charts of goodput, frontiers, training, and timelines of simulated programs."""
+"""Draws charts of goodput, frontiers and training times, and timelines of simulated programs."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
 }
 _MARKS = "os^vDP*X"
 _PAPER_IN = 5.2, 3.5
-"""Width and height of charts in inches: 10-point text stays readable in a paper's column, 3.3 inches wide."""
+"""Width and height of charts in inches. In a paper's column, 3.3 inches wide, their 10-point text stays readable."""
 _SHADE = "0.88"
 _BINS = 400
 _PARTS = (
@@ -150,7 +150,10 @@ def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path)
 def _used_bandwidth(
     trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
 ) -> NDArray[np.float64]:
-    """Return float64[ranks, time bins]: fraction of outgoing bandwidth in use, if every message has a constant rate."""
+    """Return the fraction of its outgoing bandwidth that each rank uses over time, as float64[ranks, time bins].
+
+    Each message is assumed to be sent at a constant rate.
+    """
     ranks, links = topology.compute_count, topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
     leaving = (links.src < ranks) & (links.src != links.dst)

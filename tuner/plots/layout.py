@@ -1,4 +1,4 @@
-"""Computes where drawings show the nodes of a network, and defines pictures that are drawn when they are shown."""
+"""Computes the positions of a network's nodes in drawings, and defines pictures that are drawn only when shown."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]
 """Coordinates of the nodes, float64[nodes, 2]."""
-_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows; distance over widest row's width
+_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance between rows; distance / width of the widest row
 _MAX_FORCE_NODES = 400
 
 
 def switched_positions(topology: Topology) -> Positions | None:
-    """Return float64[nodes, 2] for a network whose compute nodes are only linked to switches, or else None.
+    """Return positions float64[nodes, 2], or None if compute nodes are linked directly or no layout below fits.
 
     Compute nodes form a row. Switches form rows above it, ordered by their distance from compute nodes; switches that
     lead only to compute nodes are drawn below if there are other switches. If all switches are next to compute nodes
@@ -113,7 +113,7 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the topology family and its arguments, which determine positions; ("", "") if there is none.
+    """Return the network's family and the family's arguments; ("", "") if the network is not a plain family.
 
     `transpose` is ignored, because it does not change positions.
     """
@@ -124,7 +124,7 @@ def _family(tree: SpecTree) -> tuple[str, str]:
 
 
 def _grid(sizes: list[int]) -> Positions:
-    """Place a grid: the last dimension runs to the right, the one before it down; others repeat that plane."""
+    """Return positions for a grid: the last dimension runs right, the one before it down; others repeat this plane."""
     right, down = sizes[-1], (sizes[-2] if len(sizes) > 1 else 1)
     steps = [np.array([1.0, 0.0]), np.array([0.0, -1.0])]
     width, height = float(right), float(down)
@@ -141,7 +141,7 @@ def _grid(sizes: list[int]) -> Positions:
 
 
 def _hypercube(dimensions: int) -> Positions:
-    """Project a hypercube so that a square, a cube, two adjacent cubes, two such rows, … are visible."""
+    """Return positions for a hypercube that show its squares, cubes, pairs of cubes, rows of such pairs, and so on."""
     directions = [(1.5, 0.0), (0.0, 1.5), (0.6, 0.5), (3.2, 0.35), (0.35, -3.0)]
     while len(directions) < dimensions:
         x, y = directions[-2]

@@ -57,7 +57,7 @@ class DrawnConnection:
 
 
 def connections_of(topology: Topology) -> list[DrawnConnection]:
-    """Return the connections to draw: two opposite links become one, others stay one-way, self-loops are left out."""
+    """Return the connections to draw: opposite links become one, others stay one-way. Self-loops are left out."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:
@@ -75,7 +75,7 @@ def connections_of(topology: Topology) -> list[DrawnConnection]:
 def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
-    Connections are straight unless they bend around a node in between, or fan out because a pair has several.
+    A connection is straight unless it must bend around a node, or fan out because its pair of nodes has several.
     """
     ends = np.array([(connection.src, connection.dst) for connection in connections])
     share = np.linspace(0.05, 0.95, 40)[None, :, None]
@@ -87,7 +87,7 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
     groups: dict[frozenset[int], list[int]] = defaultdict(list)
     for index, connection in enumerate(connections):
         groups[frozenset((connection.src, connection.dst))].append(index)
-    for members in groups.values():  # left of the line from the lower- to the higher-numbered node
+    for members in groups.values():  # positive bends lie left of the line from the lower- to the higher-numbered node
         bends[members] += 0.44 * (np.arange(len(members)) - (len(members) - 1) / 2)
     curves = []
     along_curve = np.linspace(0.0, 1.0, _CURVE_POINTS)[:, None]
@@ -144,7 +144,7 @@ class NetworkCanvas:
 
     @staticmethod
     def of(topology: Topology, connections: list[DrawnConnection], widest_in: float) -> NetworkCanvas:
-        """Return a canvas for `topology`, at most about `widest_in` inches wide or high."""
+        """Return a canvas for `topology` whose longer side is at most about `widest_in` inches."""
         places = node_positions(topology)
         curves = curves_of(connections, places)
         spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
@@ -272,7 +272,7 @@ def _legend(topology: Topology) -> list[Line2D]:
 
 
 def _colours(topology: Topology) -> dict[Fraction, str]:
-    """Return a colour for each bandwidth. If there are more than eight, the largest ones share the last colour."""
+    """Return a colour for each bandwidth. If there are more than eight, the largest bandwidths share the last colour."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
 
@@ -333,14 +333,14 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64]
         "all links equally loaded" if least > 1 - 1e-9 else f"links: the least loaded has {least:.0%} of the most"
     )
     axes.set_title(f"{evenness}{f', {idle} of {len(part)} idle' if idle else ''}", fontsize=10)
-    of_arcs = np.zeros(len(canvas.curves))  # the busiest of parallel links
+    of_arcs = np.zeros(len(canvas.curves))  # each arc shows the busiest of its parallel links
     real = arc_of_link >= 0
     np.maximum.at(of_arcs, arc_of_link[real], part[real])
     _draw_used(axes, canvas, list(mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs)), of_arcs > 0)
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
-    """Draw two bars for each step: the share of its busiest link, and of an average link, in the bandwidth time."""
+    """Draw two bars for each step: the parts of the bandwidth time for which its busiest and average link is busy."""
     steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
     axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
     axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")

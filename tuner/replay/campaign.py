@@ -36,7 +36,7 @@ REPEATS, FIRST_REPEATS = 5, 1
 GOAL, WRONG = 1.05, 1.05
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
-"""Yields the next candidate and its number of repetitions (None: the default), and receives the measured trial."""
+"""Generator of (next candidate, number of repetitions or None for the default) that is sent each measured trial."""
 FIRST_SHARE = 4
 """The random-forest search starts with random trials: 1 / `FIRST_SHARE` of all trials, but at least three."""
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
@@ -49,7 +49,7 @@ class Noise:
     none:        recorded times without noise
     lognormal:S  independent noise in every repetition; its logarithm has standard deviation S
     outliers:    2 % noise, and one repetition in ten takes 1 + 0.5 / u times as long, with u uniform in (0.001, 1)
-    drift:       2 % noise, and all programs together get slower and faster by 20 %, with a period of 60 launches
+    drift:       2 % noise, and all programs alternately get 20 % slower and faster, with a period of 60 launches
     bimodal:     2 % noise, and in three of ten launches a program is in a mode in which it takes 1.2 times as long
     launch:      2 % noise, and each launch of a program has a random factor; its logarithm has standard deviation 5 %
 
@@ -99,7 +99,7 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
     """Choose candidates by their expected improvement under a random forest; one trial in five is random.
 
     Source: Hutter, Hoos and Leyton-Brown, Sequential model-based optimization for general algorithm configuration,
-    2011, section 4; with SMAC3's numbers of trees, features and random trials for parameter tuning.
+    2011, section 4. The numbers of trees, features and random trials are those that SMAC3 uses to tune parameters.
     """
     from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - takes a second and is rarely needed
 
@@ -132,7 +132,7 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
 def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: int) -> Choices:
     """Choose candidates by successive halving, with up to `most` repetitions.
 
-    Many candidates are measured once, then the better half with twice as many repetitions, and so on.
+    The candidates of a bracket are measured once, then the better half with twice as many repetitions, and so on.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
     figure 3. The first bracket is as large as `trials` allows. The remaining points follow in further brackets.
@@ -263,7 +263,7 @@ class ReplayedCampaign:
             for size, times, beside in zip(self.task.sizes_bytes, own, baseline, strict=True)
         )
         for before, earlier in enumerate(self.tried):
-            if earlier == number:  # only the last measurement of a configuration counts
+            if earlier == number:  # only the latest measurement of a configuration counts
                 self._gains[before] = np.full(len(sizes), -np.inf)
         self.tried.append(number)
         self._gains.append(np.log([size.speedup for size in sizes]))
@@ -305,7 +305,7 @@ class ReplayedCampaign:
 
 
 def mean_behind(behind: Floats) -> float:
-    """Return the geometric mean of `behind`, the ratio of a time to the best time for each size."""
+    """Return the geometric mean over the sizes of `behind`, a time at each size divided by the best time there."""
     return float(np.exp(np.log(behind).mean()))
 
 
@@ -327,14 +327,16 @@ def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
 def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
     """Replay one campaign on `task` and return its statistics.
 
-    trials_mean, trials_all: number of trials until the mean over the sizes, or every size, is within 5 % of the best;
-      the number of all trials plus one if that is not reached
-    seconds, full_seconds: measuring time until the mean is within 5 %, with and without `thrifty`
+    trials_mean, trials_all: number of trials after which the chosen programs take at most 5 % longer than the best
+      configurations: on average over the sizes, or at every size. One more than the number of trials if they never do
+    seconds: measuring time of the first `trials_mean` trials
+    full_seconds: measuring time until a campaign without `thrifty` and without a prior reaches the same goal
     final_seconds: measuring time of the final comparisons
-    wrong_entries: fraction of the tuning table's entries that are decided but more than 5 % slower than the best
+    wrong_entries: fraction of the tuning table's entries that are decided, although the choice takes over 5 % longer
+      than the best of the library and the programs tried
     undecided:     fraction of entries without a decision
     false_wins:    fraction of entries with a program that is not faster than the library
-    coverage: fraction of the intervals that contain the true ratio
+    coverage:      fraction of entries whose interval contains the true speed-up of the leading program
     """
     campaign = ReplayedCampaign(task, options, seed, prior)
     campaign.search()

@@ -50,11 +50,12 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
 def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
     """Return the runs in `text`, a result file's content in any format that `parse_results` reads.
 
-    name: the log's name. It contains `nccl` or `rccl` if the library was run, or the k (trees per root), instances and
-          buffer size of the program that was run (`…_k1_inst2-buff262144`); and the collective if the text does not.
+    name: the log's name. For a run of the library it contains `nccl` or `rccl`; for a run of a program, its k (trees
+          per root), instances and buffer size (`…_k1_inst2-buff262144`). If the text does not name the collective, the
+          log's name must contain it.
 
-    Rows without a check of the results (`N/A`, `-c 0`) are marked as unchecked. Their times are used, and reports
-    mention it.
+    Rows whose results were not checked (`N/A`, `-c 0`) are marked as unchecked. Their times are used nevertheless, and
+    reports state the fraction of unchecked times.
     """
     buffer = _BUFFER.search(name)
     runs = []
@@ -84,7 +85,7 @@ LARGEST_BYTES = 2**30
 """Maximum size in bytes. Larger sizes are ignored: they take most of a record's time and add little information."""
 
 MIN_SHARE = 0.8
-"""A size is used only if it has at least this fraction of the configurations measured at the most common size."""
+"""Minimum number of configurations measured at a size, relative to the size with the most. Other sizes are not used."""
 
 _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 
@@ -160,10 +161,10 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
 
 
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
-    """Return the task made of all in-place runs, or of all out-of-place runs.
+    """Return the task made of all in-place runs or, if `in_place` is false, of all out-of-place runs.
 
-    Its sizes are those at which most configurations ran with correct results. Returns None if there are fewer than two
-    such configurations.
+    Its sizes are those at which the library and most configurations ran correctly (see `MIN_SHARE`). Returns None if
+    fewer than two configurations ran correctly at all these sizes.
     """
 
     def usable(configuration: RecordedConfiguration) -> set[int]:
@@ -190,7 +191,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a search point for each configuration. If several have equal parameters, their schedule names are added."""
+    """Yield a search point for each configuration. Equal points get schedule names added to their methods."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):
