@@ -272,7 +272,7 @@ def _legend(topology: Topology) -> list[Line2D]:
 
 
 def _colours(topology: Topology) -> dict[Fraction, str]:
-    """Return a colour for each bandwidth. If there are more than eight, the largest bandwidths share the last colour."""
+    """Return a colour for each bandwidth. If there are more than eight, the largest ones share a colour."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
 

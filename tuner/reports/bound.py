@@ -23,7 +23,7 @@ from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12
 MOST_RANKS = 128
-"""Maximum number of ranks for which a machine's bounds are shown, because computing them takes long."""
+"""Maximum number of ranks for which a machine's bounds are shown; on larger machines, computing them takes long."""
 _START_OF_PROCESSES_S = 0.5
 _WORST = 20
 """Number of rows in the table of failures; the JSON document contains all failures."""
@@ -84,7 +84,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         checked(topology, collective, in_network)
         report = replace(
             report, bound=lower_bounds.stronger(report.bound, in_network)
-        )  # it is also valid without the switches' help
+        )  # a bound with the switches' help also holds without it
     checked(topology, collective, report.bound)
     return replace(report, in_network=in_network)
 
@@ -119,7 +119,7 @@ def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any]
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:
-    """Return the keys `bound` and `expected` about an allreduce for a network read from a machine; {} for others."""
+    """Return the keys `bound` and `expected` for an allreduce if the network was read from a machine, otherwise {}."""
     if not topology.assumptions or topology.compute_count > MOST_RANKS:
         return {}
     bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)
@@ -127,7 +127,7 @@ def machine_bounds(topology: Topology) -> dict[str, Any]:
 
 
 def bound_label(certificate: Mapping[str, Any]) -> str:
-    """Return a bound's label in tables, which says whether the bound depends on assumptions."""
+    """Return how tables label a bound; the label says whether the bound depends on assumptions."""
     return "bound under these assumptions" if certificate.get("under") else "proven bound"
 
 
@@ -178,7 +178,7 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
 
 
 def bound_table(report: BoundReport, document: Mapping[str, Any]) -> Table:
-    """Return the table for the terminal, which explains why nothing can be faster.
+    """Return a table for the terminal that explains why no schedule can be faster than the bound.
 
     document: result of `bound_document` for `report`
     """
@@ -321,7 +321,7 @@ def bound_facts(topology: Topology, bound: Bound) -> dict[str, Any]:
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    """Return the nodes inside the bound's bottleneck cut. If it has none, return an allgather's cut."""
+    """Return the nodes inside the bound's cut or, if it has no cut, inside the cut that limits an allgather."""
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut
@@ -346,8 +346,8 @@ def plan_failures(
 
     Failures that a symmetry maps to each other are planned once. Each plan is a task for `executor`, which verifies the
     schedule and checks the bound. If the tasks would take less time than starting processes, no processes are started.
-    A failure without a schedule has a reason instead, for example that it cuts the network in two. Raises ChoraleError
-    if there is no schedule for the intact network.
+    If a failure leaves no schedule, for example because it cuts the network in two, its row states the reason. Raises
+    ChoraleError if there is no schedule for the intact network.
 
     parts: parts of links that may also fail: a kind of link such as "nvlink", or a fraction of the bandwidth
     """
@@ -368,7 +368,7 @@ def plan_failures(
 
 
 def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str, Any]:
-    """Return the row for `failure` (None: no failure); time per byte and bound are in 1 / bandwidth_unit."""
+    """Return the row for `failure` (None: no failure); its time per byte and its bound are in 1 / bandwidth_unit."""
     started_s, topology = time.perf_counter(), request.topology
     row: dict[str, Any] = {
         "failure": str(failure) if failure else None,

@@ -124,11 +124,11 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Finds, for each network, how to place its nodes on hosts so that the most existing cables are kept.
+    """Finds, for each network, a placement of its nodes on hosts that keeps many existing cables.
 
     present: existing cables; None if all cables are new
     most:    maximum number of cables to add; None for any number
-    placed:  spec of a network -> its best placement, if already computed
+    placed:  spec of a network -> its placement, if already computed
     """
 
     query: FinderQuery
@@ -146,7 +146,7 @@ class Wiring:
         return Wiring(query, present, moves, panel_ports)
 
     def cabling(self, spec: str) -> Cabling:
-        """Return how to place the nodes of `spec` on hosts so that the most existing cables are kept."""
+        """Return a placement of the nodes of `spec` on hosts that keeps many existing cables."""
         if spec not in self.placed:
             hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
             lying = () if self.present is None else self.present.cables
@@ -255,7 +255,7 @@ def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
 
 
 def find_table(document: Mapping[str, Any]) -> Table:
-    """Return a table with a row per network on the frontier, the best for the workload in bold, and the bound last."""
+    """Return a table of the networks on the frontier, with the best one for the workload in bold and the bound last."""
     is_one, best = "sizes" not in document, document.get("best")
     table = ruled_table(caption="bandwidth time: × size / node bandwidth", show_footer=is_one)
     bound = document["bound"] if is_one else {"steps": "", "bandwidth_factor": "0"}

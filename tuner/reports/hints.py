@@ -26,7 +26,7 @@ _WANTED: Mapping[str, str] = {
     "cannot read {}": "schedule",
     "takes fewer arguments": "nothing more",
 }
-"""Text in an error's rule -> the kind of name that was expected."""
+"""Part of an error's message (`rule`) -> the kind of name that was expected."""
 _FOUND: Mapping[tuple[str, str], str] = {
     ("collective", ""): "{0} is a collective: write --collective {0}",
     ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",

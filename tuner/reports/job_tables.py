@@ -63,7 +63,7 @@ DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
 
 Row: TypeAlias = tuple[JobEntry, TableProgram | None]
-"""A table entry for a range of sizes (for any element type and all ranks of a job), and its program."""
+"""A table entry for a range of sizes, for any element type and all ranks of a job, together with its program."""
 MEASURED_DTYPE = "float32"
 """Element type that campaigns use."""
 PREDICTED = "predicted"
@@ -203,7 +203,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return the relative gap between a program and the bound if only ranks add, with the bound's certificate."""
+    """Return the relative gap between a program and the bound for additions on ranks only, with its certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 
@@ -270,7 +270,10 @@ def _row_of_file(file: str, sizes: SizeRange, given: Topology | None, group: Job
 
 
 def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
-    """Raise CheckFailed if two ranks communicate without a path, InvalidInput if one of `ranks` does not exist."""
+    """Raise CheckFailed if a rank sends to a rank to which `network` has no path.
+
+    Raises InvalidInput if `network` does not have all of `ranks`.
+    """
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
         raise InvalidInput("the network does not have the ranks of the program: {}", value, "name another network")
@@ -315,7 +318,7 @@ def table_of_campaign(home: Home, name: str, group: JobGroup, dtypes: Sequence[s
 def _ranges(firsts: Sequence[int], last: int | None) -> list[SizeRange]:
     """Return a range from each of `firsts` to the next one; the last range ends at `last`.
 
-    Sizes between two measured sizes thus use what was chosen at the smaller one.
+    Sizes between two measured sizes thus use the choice for the smaller one.
     """
     return [SizeRange(*ends) for ends in zip(firsts, [*(first - 1 for first in firsts[1:]), last], strict=True)]
 
@@ -350,7 +353,7 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`; return it with its schedule's certificate, if known, or its own."""
+    """Check a program for all ranks of `network`; return it with a certificate of its schedule or, if None, its own."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
@@ -397,7 +400,10 @@ def table_of_registry(
 
 
 def _class_rows(mlflow: MlflowStore, network: Topology, collective: str, span: SizeRange, alias: str) -> Iterator[Row]:
-    """Yield the rows for the sizes in `span`, one size class; several if the library is faster only at some of them."""
+    """Yield the rows for `span`, the sizes of one size class.
+
+    There is one row, or several if the library runs its own algorithm only at some of the sizes.
+    """
     best = load_best(mlflow, network, collective, span.first, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
     runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]

@@ -21,14 +21,14 @@ from chorale.tuner.reports.bound import assumption_facts, assumption_rows, check
 from chorale.tuner.reports.tables import Columns, rows_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
-"""Minimum fraction of the rate predicted by the library's model with which a result is called good, or fair."""
+"""A result is called good, or fair, if its rate is at least this fraction of the rate that the model predicts."""
 _UNUSUAL = 1.3
-"""A size is unusually slow if its time divided by the expectation is this many times the ratio at nearby sizes."""
+"""A size is unusually slow if its ratio of measured to expected time exceeds both neighbours' ratios by this factor."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
 """Factor for `GOOD` and `FAIR` at sizes limited by latency, because latencies vary more between hosts than rates."""
 _REACHES = 0.75
-"""The links limit the time if the model's best algorithm reaches this fraction of the bound; else the algorithm."""
+"""If the model's best algorithm reaches this fraction of the bound, the links limit the time; if not, the algorithm."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}
@@ -40,7 +40,7 @@ class JudgedSize:
 
     bound_us:   lower bound on the time of any schedule, from bandwidth alone
     library_us: time predicted by the library's own model; None if there is no model
-    limited_by: link, NIC, latency or algorithm
+    limited_by: what limits the time: link, NIC, latency or algorithm
     note:       description of anything unusual, or ""
     """
 
@@ -244,7 +244,7 @@ def _judged(
 
 
 def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAlgorithm | None, links: str) -> str:
-    """Return what limits the time: latency (at least half of it), the algorithm (far from the bound), or `links`."""
+    """Return what limits the time: latency if at least half of it, the algorithm if far from the bound, else `links`."""
     if best is None or best.latency_s == 0:
         moving_us = bound_us if best is None else best.seconds(size_bytes) * 1e6
         if moving_us < measured_us / 2:
@@ -257,7 +257,7 @@ def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAl
 
 
 def _with_unusual(sizes: Sequence[JudgedSize]) -> list[JudgedSize]:
-    """Add a note to each size that is slower than a larger size or, relative to expectation, than its neighbours."""
+    """Add a note to each size that takes longer than a larger size or, relative to expectation, than its neighbours."""
     beside = [size.measured_us / (size.library_us or max(size.bound_us, 1e-9)) for size in sizes]
     found = list(sizes)
     for index, size in enumerate(sizes):
@@ -281,7 +281,7 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return a sentence about the largest size that latency does not limit, compared with the model or the bound."""
+    """Return a sentence that compares the largest size not limited by latency with the model or the bound."""
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
     algbw = large.size_bytes / large.measured_us / 1e3
     at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"

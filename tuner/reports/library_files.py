@@ -3,8 +3,8 @@
 A table entry corresponds to one of the library's algorithms in three cases: it consists of library settings; its
 program was made by a method that the library also has; or the library itself was the best, as a baseline
 `library:NAME`, in which the last word of NAME is the algorithm. Other entries are left out. The library chooses the
-number of channels unless an entry with settings or with measurements of the runner nccl states it. Rows must name a
-protocol: it is Simple if the entry states none.
+number of channels unless an entry with settings or with measurements of the runner nccl states it. A row must name a
+protocol, so it names Simple if the entry states none.
 
 A row of the file (`NCCL_TUNER_CONFIG_FILE` of Chorale's plug-in and of NCCL's example) is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
@@ -102,8 +102,8 @@ def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
 def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0) -> str:
     """Return `table` as a CSV file for NCCL or RCCL.
 
-    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL. RCCL has no
-        chunk sizes.
+    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL. With -1, chunk
+        sizes are left out, because RCCL has none.
 
     Raises the errors of `settings_by_size`, and CheckFailed if no settings can be expressed in rows.
     """

@@ -150,7 +150,7 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
 
 
 def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np.complex128]:
-    """Return a complex number for each transfer as a key; equal transfers have equal keys.
+    """Return a key for each transfer, as a complex number; equal transfers have equal keys.
 
     The real part encodes source, destination, shard and whether the transfer reduces. The imaginary part is the middle
     of its chunk range.
@@ -164,14 +164,14 @@ def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np
 
 
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the JSON document of `chorale synth`, without memory and output path.
+    """Return the JSON document of `chorale synth`, except memory and output path.
 
     If the schedule uses pairs of trees, the key `tree_pairs` is the optimum for such pairs, checked by independent
     code.
     """
     schedule, cost, trees = verified.schedule, verified.cost, verified.schedule.trees_per_root
     ranks, collective = schedule.topology.compute_count, schedule.collective
-    if trees is not None:  # the average number of different trees per root; equal trees form one row with more chunks
+    if trees is not None:  # average number of different trees per root: equal trees are one row with more chunks
         rows = (ranks - 1) * (1 if collective.is_rooted else ranks) * (2 if collective == ALLREDUCE else 1)
         trees = min(trees, -(-schedule.transfer_count // rows))
     document = {
@@ -226,7 +226,7 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
-    """Return the costs at one size: seconds and, for bfb, the shortest time with arbitrarily divisible shards.
+    """Return the time at one size and, for bfb on networks with latencies, the least time with freely divisible shards.
 
     If the network has no latencies, the default latencies of `chorale simulate` are used, because methods were chosen
     with these latencies.
@@ -328,7 +328,7 @@ def proved_document(
     in_network: bool = False,
     link_gbps: Fraction | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON document of a synthesis without memory and output path. Bounds are checked by independent code.
+    """Return the JSON document of a synthesis, except memory and output path. Independent code checks the bounds.
 
     link_gbps:  see `timing_document`
     in_network: whether switches that add or multicast were requested. The bound then includes these abilities, even
@@ -493,7 +493,7 @@ def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
 def prediction(
     program: AnyProgram, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any]:
-    """Return a correct program's exact time per byte, from link loads, and the simulated time if a size is given.
+    """Return a correct program's exact time per byte, from its link loads, and its simulated time if a size is given.
 
     Raises InvalidInput if a size is given but the link rate is not known.
     """
@@ -509,7 +509,7 @@ def prediction(
 def loss_document(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
 ) -> dict[str, Any]:
-    """Compare `program` with its schedule; return a document about the time that is lost by lowering.
+    """Compare `program` with its schedule; return a document about the time that lowering loses.
 
     `loss` is the program's additional time at `size_bytes` (default: the program's largest size, else 1 GiB) as a
     fraction of the schedule's time. If the loss is large, `advice` suggests better options: other numbers of channels

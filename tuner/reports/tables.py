@@ -30,10 +30,10 @@ _LONGEST = 24
 PIPED_COLUMNS = 80
 """Width of output to a file or a pipe, unless the environment variable COLUMNS is set."""
 Columns = Mapping[str, str | Callable[[Any], object]]
-"""Column heading -> key in the row's document, or a function that returns the cell for a row."""
+"""Column heading -> key of the cell in a row, or a function that returns the cell for a row."""
 _WIDEST_COLUMNS = 10**4
 _WHOLE_COLUMNS = 12
-"""Maximum number of characters of words that are never broken in tables."""
+"""Words of at most this many characters are never broken in tables."""
 
 
 def short_id(content_id: str) -> str:
@@ -238,12 +238,12 @@ def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
 
 
 def long_line(text: str) -> Text:
-    """Return `text` so that it is printed in one line without wrapping, for example a path or a command to copy."""
+    """Return `text` in a form that is printed without wrapping, for example a path or a command to copy."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
 class WordConsole(Console):
-    """A console that does not crop text and breaks only long words, even if tables become wider than the terminal.
+    """A console that neither crops text nor breaks short words, even if tables become wider than the terminal.
 
     Control characters are replaced, so names from files cannot control the terminal.
     """

@@ -47,7 +47,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
 
 
 def tune_table(report: TuneReport) -> Table:
-    """Return a table of the best schedule per size, with its speed-up over the fastest baseline in the same run."""
+    """Return a table of the best choice at each size, with its speed-up over the fastest baseline in the same run."""
     campaign = report.launch.campaign
     baselines = " or ".join(campaign["baselines"])
     name, runner = f"{campaign['name']}: {campaign['collective']}", runner_text(campaign["runner"]["kind"])
@@ -89,7 +89,7 @@ def _speedup_text(choice: TableEntry) -> str:
     if not verdict.has_interval:
         return "undecided (one launch has no interval)"
     interval = f"{verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}"
-    if choice.trial:  # proven to be faster than the baselines, even if another program may be faster still
+    if choice.trial:  # the program is proven faster than the baselines; other programs may be faster still
         return f"{choice.speedup:.2f}x ({interval})"
     return f"1.00x (others {interval})" if verdict.is_decided else f"undecided ({interval})"
 
@@ -97,7 +97,7 @@ def _speedup_text(choice: TableEntry) -> str:
 def undecided_lines(report: TuneReport) -> Iterator[str]:
     """Yield a line for each size at which the comparison was undecided, then a line that says how to compare longer.
 
-    Comparisons do not continue with --resume: a new launch is needed, whose limits allow more restarts of the ranks.
+    A comparison does not continue with --resume. It needs a new launch with limits that allow more restarts of ranks.
     """
     final, growth, launches, seconds = report.launch.campaign["final"], 0.0, 0, 0.0
     for choice in tuning_table_of(report):
