@@ -1,6 +1,7 @@
 """Searches for fast candidates: decides which candidate to try next, and records every result in an Optuna study.
 
-A launch has one study: its storage, sampler and plug-ins, and the data stored per trial.
+A launch has a study for each search space. This module also defines a study's storage, its sampler, the Optuna objects
+that users may supply, and the data stored per trial.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
 class StudyParts:
     """Optuna objects to use instead of those that the campaign chooses; None keeps the campaign's choice.
 
-    pruner: decides after each size whether to end the trial; sizes are then measured one by one, without racing
+    pruner: decides after each size whether to end the trial; with a pruner, sizes are measured one by one, not raced
     """
 
     sampler: BaseSampler | None = None
@@ -120,7 +121,7 @@ class StudyParts:
     def of(
         values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
     ) -> tuple[StudyParts, dict[str, str]]:
-        """Separate a user's `values` (for sampler, pruner and storage): return the Optuna objects, then the names.
+        """Split a user's `values` for sampler, pruner and storage; return the Optuna objects, then the names.
 
         The names are meant for the campaign file. Raises InvalidInput for other values.
         """
@@ -149,7 +150,7 @@ class StudyParts:
 
 
 class LaunchStudy(Study):
-    """A study whose trials are run by a launch. Callbacks and samplers may call `stop` to start no further trials."""
+    """A study whose trials are run by a launch. Callbacks and samplers may call `stop` to prevent further trials."""
 
     is_stopped = False
 
@@ -180,9 +181,9 @@ _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
 class Outcome:
     """The outcome of a trial in the form in which an Optuna study stores it.
 
-    state:       state in Optuna. A trial without a result is failed (samplers ignore it) if it might succeed when
-                 repeated, otherwise pruned.
-    speedup:     the objective; None without a result, or if it is not finite
+    state:       state in Optuna. A trial without a result is failed if it might succeed when repeated, otherwise pruned.
+                 Samplers ignore failed trials.
+    speedup:     the objective; None if the trial has no result or the objective is not finite
     attributes:  gain at each size for a measured trial, otherwise the reason why there is no result
     constraints: constraints that the trial violates; samplers that support constraints avoid similar points
     """
@@ -275,7 +276,7 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
 
 
 def unreachable(error: Exception) -> Unavailable:
-    """Return the error to show to the user for an `error` from an Optuna storage."""
+    """Return the error to show to the user if the Optuna storage raised `error`."""
     way_out = "check `storage`; without it a journal file is used"
     if "no longer compatible with the table schema" in str(error):  # Optuna suggests pip, which would not help
         way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
@@ -310,7 +311,7 @@ class SearchPlan:
     together:         whether one candidate is chosen for all sizes
     priors:           expected gains from other sources; used only by the sampler sizes-gp
     starts:           candidates to try first, best guess first; candidates outside the space are ignored
-    parts:            a sampler and a storage to use instead of those chosen here, a pruner, and callbacks
+    parts:            a sampler and a storage that replace those chosen here, a pruner, and callbacks
     """
 
     space: SearchSpace
@@ -333,7 +334,7 @@ class Search:
     there are priors, their best point is suggested second. Once a prior has a weight above 0, the next suggestions come
     from the priors instead of the remaining first suggestions.
 
-    If the sampler suggests a point again, the point's recorded value is reported to the sampler. If it suggests a point
+    If the sampler suggests a point again, the sampler is told the point's recorded value. If it suggests a point
     outside the space, the trial is pruned. After several such suggestions in a row, the next untried point in a seeded
     random order is taken. `ask` returns None when every point has been tried.
 
@@ -380,7 +381,7 @@ class Search:
             if planned is None:
                 planned = _first_not_in(self._taken, self._next_starts[bool(self._priors.weights(self._gains).any())])
             if planned is None and self._plan.sampler == SIZES_GP:
-                # The point with the highest expected improvement, None before the first measurement
+                # Choose the point with the highest expected improvement, or None before the first measurement
                 failed = [candidate for candidate in self._records if candidate not in self._gains]
                 busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
                 planned = self._choice.next(self._gains, failed, busy) if self._gains else None
@@ -440,12 +441,12 @@ class Search:
 
     @property
     def notes(self) -> dict[str, int]:
-        """Return the fallbacks used when the sampler or its model failed: fallback -> number of times."""
+        """Return the fallbacks used when the sampler or its model failed: fallback -> number of times it was used."""
         return dict(self._choice.notes + self._notes)
 
     @property
     def priors(self) -> list[dict[str, Any]]:
-        """Return the priors: name, known points, and weight from 0 (dropped) to 1."""
+        """Return a document for each prior: its name, number of known points, and weight from 0 (dropped) to 1."""
         return self._priors.document(self._gains)
 
     def trials(self) -> list[FrozenTrial]:

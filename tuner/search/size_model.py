@@ -23,7 +23,7 @@ MIN_TRIALS = 2
 """Minimum number of measured points at which priors get any weight."""
 
 FIRST_STARTS = 2
-"""Number of points chosen by the priors alone. The second is tried only if a prior has some weight by then."""
+"""Number of points chosen by the priors alone. The second is tried only if a prior then has a weight above 0."""
 
 CAUTION = 1.0
 """Caution about priors: they are weighted as if this many additional points had not shown the expected gains."""
@@ -76,8 +76,8 @@ class PriorMix:
     def starts(self) -> list[Any]:
         """Return the points to try first.
 
-        The first has the best expected mean over sizes; each following point adds most to the expected best at each
-        size.
+        The first has the highest expected gain, averaged over sizes. Each following point is the one that most improves
+        the best expected gains at the sizes.
         """
         if not self.priors:
             return []
@@ -140,7 +140,7 @@ def has_skill(expected: Floats, values: Floats) -> bool:
 
 
 def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
-    """Return the gains that `prior` expects for `points`, minus their mean and with limited spread; 0 if unknown."""
+    """Return the gains that `prior` expects for `points`, minus their mean, with limited spread; 0 if not known."""
     known = np.array([prior.gains[point] for point in points if point in prior.gains])
     mean = known.mean(axis=0)
     scale = max(1.0, float((known - mean).std()) / MOST_SPREAD)
@@ -159,7 +159,7 @@ class Axis:
     values: NDArray[np.float64]
 
     def distances(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the distances of the points `some` (rows) from the points `others` (columns)."""
+        """Return the distances of the points with indices `some` (rows) from those with indices `others` (columns)."""
         first, second = self.values[some][:, None], self.values[others][None, :]
         if self.is_named:
             return np.asarray(first != second, dtype=np.float64)
@@ -189,8 +189,8 @@ _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 """Prior of the covariance parameters: their medians (`_EXPECTED`) and standard deviations of their logarithms.
 
-scale:   how fast the logarithms of times change over a parameter's range
-octaves: over how many doublings of the size they stay correlated
+scale:   how fast gains change over a parameter's range
+octaves: number of doublings of the size over which gains stay correlated
 spread:  standard deviation of gains between points
 noise:   standard deviation of gains due to measurement noise
 """
@@ -199,13 +199,16 @@ noise:   standard deviation of gains due to measurement noise
 MOST_SURPRISE = 6.0
 """Maximum distance of covariance parameters from their medians, in standard deviations of their prior.
 
-Without this limit, constant measurements would drive them to infinity.
+Without this limit, constant measurements would drive the parameters to infinity.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Spectrum:
-    """Eigenvalues and eigenvectors of the covariances of points and of sizes. together: eigenvalues of both combined"""
+    """Eigenvalues and eigenvectors of the covariances of points and of sizes.
+
+    together: eigenvalues of the covariance of all observations, with noise
+    """
 
     points: Floats
     point_vectors: Floats
@@ -217,7 +220,7 @@ class _Spectrum:
 class SizeModel:
     """Models gains as a Gaussian process with covariance spread^2 Kx(point, point') Kz(size, size') + noise^2.
 
-    Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
+    Every observed point is observed at all sizes, so the covariance is a Kronecker product and one fit costs
     O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
     Kronecker products: Saatci, Scalable Inference for Structured Gaussian Process Models, 2011, section 5.2). Kx is a
     product of exponentials over the axes, so times may change as abruptly with a numeric parameter as with a named one;
@@ -238,9 +241,9 @@ class SizeModel:
         self._parameters = self._expected
 
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
-        """Choose the covariance parameters that best explain `values` (points, sizes; mean zero)."""
+        """Choose the covariance parameters that best explain `values`, an array of (points, sizes) with mean zero."""
         distances = [axis.distances(points, points) for axis in self._axes]
-        # The line search may try parameters that overflow; it steps back from them by itself.
+        # The line search may try parameters with which numbers overflow; it then steps back by itself.
         reach = MOST_SURPRISE * self._doubt
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             optimum = optimize.minimize(
@@ -258,7 +261,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs, which are weighted means over sizes, at the points `others` from `values` at `points`.
+        """Predict outputs (weighted means over sizes) at `others` from `values` at `points`; both are indices of points.
 
         Row o of `outputs` contains the weight of each size in output o.
 
@@ -278,7 +281,7 @@ class SizeModel:
         return mean, np.sqrt(np.maximum(before - explained, 1e-12))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
-        """Split covariance parameters: scales of the axes, length scale in octaves, variances of values and noise."""
+        """Split covariance parameters into scales of axes, length scale in octaves, variances of values and noise."""
         octaves, spread, noise = np.exp(parameters[-3:])
         return np.exp(parameters[:-3]), float(octaves), float(spread**2), float(noise**2)
 
@@ -340,7 +343,7 @@ MOST_GAIN = 12.0
 """Largest plausible logarithm of a speed-up. Larger measured values are clipped."""
 
 MAX_UNTRIED = 4000
-"""Maximum number of points compared for one choice. If there are more, a random sample is compared."""
+"""Maximum number of untried points compared for one choice. If there are more, a random sample is compared."""
 
 
 @cache
@@ -391,7 +394,7 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return the best untried point, which is in none of the arguments. At least one such point must exist. Never
+        """Return the best untried point. Points in the arguments count as tried; at least one other must exist. Never
         raises, even for invalid values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
@@ -441,6 +444,6 @@ class AcquisitionOptimizer:
         return self._points[int(others[int(np.argmax(expected))])]
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the untried points in random order, so that ties are broken at random."""
+        """Return the indices of untried points (at most `MAX_UNTRIED`) in random order, to break ties at random."""
         others = self._random.permutation(np.setdiff1d(np.arange(len(self._points)), tried))
         return others[:MAX_UNTRIED]

@@ -30,7 +30,7 @@ ELEMENT_BYTES = 4
 MAX_PADDING = 0.05
 """Maximum growth, as a fraction, of a vector whose chunks are rounded up to whole elements."""
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
-"""Parameter -> option that a method must have for the parameter to matter. `depth` pipelines trees, so it needs `k`."""
+"""Parameter -> option without which a method ignores the parameter. `depth` pipelines trees, so it needs `k`."""
 
 
 class Constraints(Protocol):
@@ -89,7 +89,7 @@ class SearchSpace:
         return list({point.method: point for point in reversed(self.points)}.values())[::-1]
 
     def shuffled(self, seed: int) -> Iterator[Candidate]:
-        """Yield every point once, in an order fixed by `seed`."""
+        """Yield every point once, in a random order that `seed` determines."""
         points = list(self.points)
         random.Random(seed).shuffle(points)  # noqa: S311 - an order of trials, not a secret
         return iter(points)
@@ -124,7 +124,7 @@ def is_native(section: RunnerSection, program: AnyProgram) -> bool:
 
 
 def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether the runner can execute `program` unchanged, in the same run as programs of the runner's target."""
+    """Return whether the runner can execute `program` unchanged in a run together with programs of its own target."""
     if is_native(section, program):
         return True
     if isinstance(program, LibraryCall):

@@ -27,18 +27,18 @@ from numpy.typing import NDArray
 from chorale.synth.lazy_modules import special
 
 Decision = Literal["program", "library", "undecided"]
-"""`program`: a program is better than every baseline. `library`: no program is better by more than the tolerance.
-`undecided`: neither is proven.
+"""`program`: a program is faster than every baseline, and nothing is faster than it by more than the tolerance.
+`library`: nothing is faster than the fastest baseline by more than the tolerance. `undecided`: neither is proven.
 """
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
 FIRST_CONTROL = 2
-"""Number of repetitions when baselines are first measured: the minimum that shows how much repetitions scatter."""
+"""Number of repetitions when baselines are first measured. With fewer, the scatter of repetitions would be unknown."""
 CONTENDER_DEVIATIONS = 2.5
 RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 HOPELESS = 4
 """A contest ends undecided if a decision would need this many times the allowed number of launches."""
 MAX_LAUNCHES = 10**6
-"""Maximum estimate of the launches that a decision needs; for equally fast programs there is no finite number."""
+"""Maximum estimate of the launches that a decision needs; for equally fast programs, no number would suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class SizeVerdict:
     baseline:     the fastest baseline
     leader:       the fastest program, proven or not; `speedup_low` and `speedup_high` bound its speed-up over the
                   baseline, with `confidence`
-    behind:       upper bound on how much slower the choice is than the best program or baseline: 0.02 means 2 %
+    behind:       upper bound on how much longer the choice takes than the best program or baseline: 0.02 means 2 %
     launches:     number of launches in which the size was measured
-    more_launches: number of further launches that a decision would probably need; 0 once it is decided
+    more_launches: number of further launches that a decision would probably need; 0 after a decision
     more_seconds: measuring time of these launches
     outliers:     unusual times, each as text such as `program in launch n`
     """
@@ -88,10 +88,10 @@ MAX_POOLED = 8.0
 """Maximum weight of the pooled variance, in degrees of freedom, when it is mixed with a pair's own variance."""
 
 LEAST_DEVIATION = 5e-4
-"""Lower limit for the standard deviation of the logarithm of a launch's time, because clocks are not more precise."""
+"""Minimum standard deviation of the logarithm of a time in a launch, because clocks are not more precise."""
 
 OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
-"""A program's time in a launch is an outlier if its residual exceeds this many robust deviations and this value."""
+"""A time is an outlier if its residual exceeds both `OUTLIER_SCALES` robust deviations and `OUTLIER_LEAST`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,8 +192,8 @@ class ContestRules:
 
     tolerance:  relative time by which the choice may be slower than the best
     confidence: probability that the choice is within `tolerance`
-    false_win:  probability of choosing a program that is not faster than the baselines; half of the documented value,
-                because times of launches need not be normally distributed
+    false_win:  probability of choosing a program that is not faster than the baselines. It is half of the documented
+                value to leave a margin, because times of launches need not be normally distributed
     batches:    numbers of launches after which to evaluate; the last is the maximum
     """
 
@@ -227,7 +227,7 @@ class SizeContest:
 
     @property
     def batch(self) -> tuple[tuple[str, ...], int]:
-        """Return the programs to measure next, side by side (none if the contest is over), and in how many launches."""
+        """Return the programs to measure next, side by side, and in how many launches; none if the contest is over."""
         if self._is_over:
             return (), 0
         target = next(count for count in self._rules.batches if count > self._table.count)
@@ -285,7 +285,7 @@ class SizeContest:
         return self._fastest(active or list(self._baselines))
 
     def _fastest(self, indices: Sequence[int]) -> int:
-        """Return the index of the fastest of the programs `indices`, by the launches that measured all of them."""
+        """Return the one of `indices` whose program is fastest, by the launches that measured all of these programs."""
         if len(indices) == 1:
             return indices[0]
         logarithms = self._table.logarithms[list(indices)]
@@ -341,7 +341,7 @@ class SizeContest:
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:
-    """Return the number of launches after which each error bound (`half_width`) has shrunk to `room`."""
+    """Return the number of launches after which each error bound (`half_width`) would shrink to its entry in `room`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = apart.launches * (apart.half_width(error) / np.maximum(room, 1e-9)) ** 2
     needed = np.where(np.isfinite(needed), needed, MAX_LAUNCHES)
@@ -379,7 +379,7 @@ class Controls:
         self._within: list[float] = []
 
     def is_due(self, trials: int) -> bool:
-        """Return whether to measure the baselines together with the next trial, after `trials` trials."""
+        """Return whether to measure the baselines together with the next trial. trials: number of trials before it"""
         return not self._pools or trials >= self._next
 
     @property
@@ -432,7 +432,7 @@ def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2
 
     The indices are sorted, best gain first. A point is left out if noise cannot explain its distance from the best.
 
-    deviation: standard deviation of the logarithm of a time; a gain is the logarithm of a ratio of two times
+    deviation: standard deviation of the logarithm of a time; that of a gain is sqrt(2) times as large
     most:      maximum number of indices to return; least: minimum number, if there are that many
     """
     order = [int(index) for index in np.argsort(-np.where(np.isfinite(gains), gains, -np.inf), kind="stable")]
@@ -448,6 +448,6 @@ def race_ratio(deviation: float) -> float:
 
 
 def _middle(times: Sequence[float]) -> float:
-    """Return the logarithm of the median time in a launch; nan if no time is finite and positive."""
+    """Return the logarithm of the median of the usable `times`; nan if no time is finite and positive."""
     usable = [time for time in times if np.isfinite(time) and time > 0]
     return float(np.log(np.median(usable))) if usable else float("nan")
