@@ -181,7 +181,7 @@ _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
 class Outcome:
     """The outcome of a trial in the form in which an Optuna study stores it.
 
-    state:       state in Optuna. A trial without a result is failed if it might succeed when repeated, otherwise pruned.
+    state:       state in Optuna. A trial without a result is failed if it might succeed when repeated, else pruned.
                  Samplers ignore failed trials.
     speedup:     the objective; None if the trial has no result or the objective is not finite
     attributes:  gain at each size for a measured trial, otherwise the reason why there is no result

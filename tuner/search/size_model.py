@@ -261,7 +261,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs (weighted means over sizes) at `others` from `values` at `points`; both are indices of points.
+        """Predict outputs (weighted means over sizes) at `others` from `values` at `points`; both are point indices.
 
         Row o of `outputs` contains the weight of each size in output o.
 

@@ -21,7 +21,7 @@ USER = "chorale"
 HEALTH = "/health"
 """URL path that needs no password; it only shows that the server runs."""
 
-# No job runners (eight more processes), no assistant (it runs commands), no usage reports.
+# MLflow must not start job runners (eight more processes) or its assistant (it runs commands), or report usage.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 _Scope = MutableMapping[str, Any]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 120.0
 """Seconds to wait while another process creates the database. This is enough at ten times the usual load."""
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for a missing model and a missing alias."""
+"""MLflow's error codes for a missing model and for a missing alias, respectively."""
 Answer = TypeVar("Answer")
 _RECORDS = "MLflow cannot record runs: {}"
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql", "oracle")
@@ -64,7 +64,7 @@ def create_database(uri: str) -> None:
 
 
 def _is_there(file: Path) -> bool:
-    """Return whether the file has content. An empty file counts as missing, because it still needs its tables."""
+    """Return whether the database file has content. An empty file counts as missing, because it still needs tables."""
     return file.exists() and (not file.is_file() or file.stat().st_size > 0)
 
 
@@ -80,7 +80,11 @@ def _make_tables(uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A value of a metric. step: MLflow's x axis, such as the size in bytes; when_ms: 0 for the time given to `log`"""
+    """A value of a metric.
+
+    step:    position on MLflow's x axis, such as the size in bytes
+    when_ms: Unix time in milliseconds; 0 means the time that is passed to `log`
+    """
 
     name: str
     value: float
@@ -167,7 +171,7 @@ class MlflowStore:
         """Return the runs whose tag `tag` is `value`, indexed by the value of their tag `key`.
 
         If several runs have the same key, a request was repeated because its response was lost. One of these runs is
-        kept, a finished one if possible, and the others are deleted.
+        kept (a finished run, if there is one), and the others are deleted.
         """
         runs: dict[str, RunState] = {}
         token: str | None = None
@@ -288,7 +292,7 @@ class MlflowStore:
         return [_version(entry) for entry in sorted(entries, key=lambda entry: -int(entry.version))]
 
     def aliased(self, name: str, alias: str) -> ModelVersion | None:
-        """Return the version to which `alias` of the model `name` points, if there is one."""
+        """Return the version to which `alias` of the model `name` points, or None if there is none."""
         with self._translated_errors():
             found = self._of_model(name, lambda: self._client.get_model_version_by_alias(name, alias))
             return None if found is None else _version(found)
@@ -339,7 +343,7 @@ class MlflowStore:
 
 
 def load_mlflow() -> ModuleType:
-    """Import MLflow with Chorale's settings. This takes a second, so call this only if MLflow is needed."""
+    """Import MLflow with Chorale's settings. Call this only if MLflow is needed, because importing takes a second."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     import mlflow  # noqa: PLC0415

@@ -71,7 +71,7 @@ class StoredProgram:
 class BestProgram:
     """The program or baseline to run at the sizes of one size class, with its measurements.
 
-    trial:    the class's best trial
+    trial:    the trial with the best speed-up in the class
     sizes:    measured times of the program or baseline to run
     baseline: the baseline that won; None if the program of `trial` won
     stored:   the program to run; None for a built-in library algorithm, or if the baseline is not built yet
@@ -99,9 +99,9 @@ class BestProgram:
 
 
 def best_programs(ranked: Sequence[records.RankedTrial], always: bool = False) -> list[BestProgram]:
-    """Return the program with the best speed-up in each size class; empty if there are no trials.
+    """Return the program to run in each size class, the one with the best speed-up; empty if there are no trials.
 
-    As in the tuning table, a program must be clearly faster than every baseline; otherwise the fastest baseline is
+    As in the tuning table, a program must be clearly faster than every baseline. If none is, the fastest baseline is
     returned for the class, unless `always` is set.
     """
     columns: dict[records.SizeClass, list[int]] = {}
@@ -169,7 +169,7 @@ def apply_verdict(
 ) -> PromotionVerdict:
     """Point `alias` to `version` if the verdict allows it. Tag the version with the final verdict; return the verdict.
 
-    If the alias has meanwhile moved to another version, with which `version` was not compared, the alias stays there.
+    If the alias has meanwhile moved to a version that was not compared with `version`, the alias stays there.
     """
     holder = mlflow.aliased(version.name, alias)
     if holder is not None and holder.version == version.version:
@@ -181,7 +181,7 @@ def apply_verdict(
     mlflow.tag_version(version, verdict.tags)
     if verdict.promoted:
         before = [] if holder is None else [*_before(mlflow, holder, alias), holder.version]
-        # The order matters: after a crash in between the alias has not moved, and its history is complete.
+        # Update the history first: after a crash in between, the alias has not moved, and its history is complete.
         _remember(mlflow, version.name, alias, [*before, version.version])
         mlflow.set_alias(version, alias)
     return verdict
@@ -208,7 +208,7 @@ def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion,
 
 
 def _before(mlflow: MlflowStore, holder: ModelVersion, alias: str) -> list[str]:
-    """Return the numbers of the versions that had the alias before `holder`, oldest first."""
+    """Return the numbers of the versions that had `alias` before the version `holder`, oldest first."""
     past = [number for number in mlflow.model_tags(holder.name).get(f"{HISTORY}{alias}", "").split(",") if number]
     return past[: past.index(holder.version)] if holder.version in past else []
 
@@ -274,7 +274,7 @@ def register(
 
 
 def identity_tags(campaign: Campaign, winner: BestProgram) -> dict[str, str]:
-    """Return the tags that distinguish versions (see `is_same`). Raises CheckFailed for an unbuilt baseline."""
+    """Return the tags that distinguish versions (see `is_same`). Raises CheckFailed if `winner` is not built."""
     runner = {RUNNER: campaign.runner.kind}
     if winner.library is not None:
         return runner | {LIBRARY_ALGORITHM: winner.library}
@@ -322,9 +322,9 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
 def model_name(
     mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: records.SizeClass
 ) -> str:
-    """Return the name of the registered model for a size class: an existing name or else a new, readable name.
+    """Return the name of the registered model for a size class: the existing model's or else a new, readable name.
 
-    A name begins with the parts in which models differ, because lists show only the beginning.
+    New names begin with the parts in which models differ, because lists show only the beginning of a name.
     """
     names = mlflow.models(_class_tags(collective, topology, size_class))
     present = sorted(name for name in names if name.startswith(f"{model}."))
@@ -367,7 +367,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
 
 
 def _measured(size: records.SizeResult, library: str | None) -> dict[str, Any]:
-    """Return the program's measurements at one size, or the library algorithm's if it is faster at that size."""
+    """Return measurements at one size: the program's, or the library's where the program is not clearly faster."""
     fastest = records.fastest_baseline(size)
     if library_name(fastest) is not None and size.speedup < records.MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)
@@ -419,7 +419,7 @@ class RegistryEntry:
 
     @property
     def program(self) -> RegisteredProgram:
-        """Return the program to run. Raises CheckFailed if a library algorithm is faster than any program."""
+        """Return the program to run. Raises CheckFailed if the registry recommends a library algorithm instead."""
         if self.registered is None:
             rule = "there are no files, because the best choice is {}"
             raise CheckFailed(rule, f"the library's own {self.library}", "let the library run its own algorithm there")
@@ -431,7 +431,7 @@ def load_best(
 ) -> RegistryEntry:
     """Return the entry for the size class of `size_bytes`, or else for the nearest class that has one.
 
-    Raises CheckFailed if this network and collective have no entry, or if its verification fails.
+    Raises CheckFailed if there is no entry for this network and collective, or if verifying the entry fails.
     """
     version, size_class = find_champion(mlflow, topology, collective, size_bytes, alias)
     files = mlflow.download(version)
@@ -455,9 +455,9 @@ def load_best(
 def find_champion(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
 ) -> tuple[ModelVersion, records.SizeClass]:
-    """Return the version that `alias` names for the size class of `size_bytes`, or else for the nearest class.
+    """Return the version with `alias` for the size class of `size_bytes` or, without one, for the nearest class.
 
-    Raises CheckFailed if the network and collective have no such version.
+    Raises CheckFailed if no version for this network and collective has the alias.
     """
     target = records.SizeClass.of(size_bytes)
     candidates = []

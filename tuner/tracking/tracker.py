@@ -46,7 +46,7 @@ def size_metrics(sizes: Sequence[records.SizeResult], prefix: str = "") -> list[
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """The ids of a launch's runs in MLflow. If something is missing there, `problem` gives the reason in one line."""
+    """The ids of a launch's runs in MLflow. If something was not uploaded, `problem` gives the reason in one line."""
 
     experiment_id: str | None = None
     parent_run_id: str | None = None
@@ -61,15 +61,16 @@ PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 COURSE_STEP = 5
-"""Number of finished trials after which the best result so far is logged to the parent run again."""
+"""Number of newly finished trials after which the best result so far is logged to the parent run."""
 
 
 class Tracker:
     """Logs a launch to MLflow from a background thread, so that measurements never wait for the server.
 
     No decision of the launch depends on MLflow. After an error the tracker pauses, and the pause doubles as long as
-    MLflow stays unreachable. The next trial that finishes after the pause, or `finish`, uploads everything that is
-    missing. The tracker asks MLflow which trials it has, so neither a lost response nor a crash creates a run twice.
+    MLflow stays unreachable. When the next trial finishes after the pause, or when `finish` is called, everything that
+    is missing is uploaded. The tracker asks MLflow which trials it has, so neither a lost response nor a crash creates
+    a run twice.
 
     objects: class names of objects that replace the campaign's sampler or pruner; they become tags of the parent run
     """
@@ -114,11 +115,11 @@ class Tracker:
         return self._opening
 
     def await_opening(self, patience_s: float) -> None:
-        """Wait up to `patience_s` seconds for the connection: two threads must not create tables at the same time."""
+        """Wait up to `patience_s` seconds for the connection, so that no two threads create tables at the same time."""
         wait([self.start()], patience_s)
 
     def trial(self, _record: records.TrialRecord) -> None:
-        """Upload the trials that have finished, in the background."""
+        """Start uploading the finished trials in the background."""
         self.start()
 
         def upload() -> None:
@@ -280,14 +281,14 @@ class Tracker:
     def _upload_missing(self, trials: Sequence[records.TrialRecord], course_step: int, opens: bool) -> None:
         """Upload the trials that MLflow does not have yet. If `opens` is set, first ask MLflow which trials it has.
 
-        The best result so far is logged to the parent run after every `course_step` trials.
+        After at least `course_step` new trials, the best result so far after each of them is logged to the parent run.
         """
         if opens or not self._parent_run_id:
             self._open()
         for record in trials:
             self._upload_trial(record)
         if len(trials) - self._shown_trials >= course_step:
-            # The best mean speed-up so far, after each trial from the `first` on
+            # The best mean speed-up so far, after each trial that is not shown yet
             best, points = 0.0, []
             for count, trial in enumerate(trials, 1):
                 best = max(best, trial.speedup) if isinstance(trial, records.CompleteTrial) else best

@@ -1,7 +1,7 @@
 """Reads and writes the journal of a launch: an append-only file of records with a single writer.
 
 The first line describes the launch and its conditions; the other lines are records. The last key of each line, `crc32`,
-is a checksum of the bytes before it, which reveals changes by a faulty disk or an editor. Lines written by earlier
+is a checksum of the bytes before it and reveals changes by a faulty disk or an editor. Lines written by earlier
 versions have no checksum.
 """
 
@@ -42,7 +42,7 @@ RECOVERY_S = 6.0
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG)
-"""Error numbers after which disks and file servers may soon accept data again."""
+"""Error numbers of failures that may pass: the disk or file server may soon accept data again."""
 
 _log = logging.getLogger("chorale.store")
 _CHECKSUM = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
@@ -58,7 +58,7 @@ class JournalLost(Unavailable):
 
 
 class Journal:
-    """Appends lines to a file; a line is on disk (fsync) when `append` returns. Threads may share it.
+    """Appends lines to a file; a line is on disk (fsync) when `append` returns. Threads may share a journal.
 
     A line is written completely or not at all. After a failed write the file is truncated to its previous length, and
     opening the file drops an incomplete last line, which a crash may have left. There is only one writer, because the
@@ -118,7 +118,7 @@ class Journal:
                 raise
             self._size_bytes += len(content)
             self._end = (self._end + content)[-_REMEMBERED_BYTES:]
-            self._require_named()  # if the file was replaced, nobody will ever read this line
+            self._require_named()  # raises if the file was replaced: nobody would ever read this line
 
     def close(self) -> None:
         """Close and unlock the file. Safe to call twice."""
@@ -180,7 +180,7 @@ def _open_regular(path: Path, flags: int) -> int:
 
 
 def drop_torn_end(path: Path) -> int:
-    """Truncate the file at `path` after its last line end; return the number of bytes dropped (0: none)."""
+    """Drop everything after the last line break of the file at `path`; return the number of bytes dropped."""
     if not path.exists():
         return 0
     content = read_journal(path)
@@ -214,7 +214,7 @@ class Launch:
 
     launch_id:  unique id of the launch; part of every trial id, so that no trial is recorded twice anywhere
     number:     number of the launch within its campaign, starting at 1
-    conditions: everything that must be the same for trials to be comparable (see `conditions_of`)
+    conditions: settings that must not differ between trials that are compared (see `conditions_of`)
     campaign:   the resolved campaign file with which the launch began
     """
 
@@ -334,5 +334,5 @@ def parse_lines(lines: Sequence[bytes]) -> JournalContent:
 
 
 def read_content(path: Path, most_lines: int | None = None) -> JournalContent:
-    """Return the content of the journal at `path`, or of its first `most_lines`. An incomplete last line is ignored."""
+    """Return the content of the journal at `path`, up to line `most_lines` if given. Skips an incomplete last line."""
     return parse_lines(read_journal(path).split(b"\n")[:-1][:most_lines])

@@ -31,12 +31,12 @@ from chorale.tuner.statistics.contest import BaselineTimes, Controls, SizeVerdic
 
 Environment = dict[str, str | int | float | None]
 MIN_SPEEDUP = 1.02
-"""Smallest speed-up over the fastest baseline for which a program is chosen. Below it, the baseline is chosen."""
+"""Minimum speed-up over the fastest baseline for which a program is chosen. Otherwise, the baseline is chosen."""
 _PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0, "vector_bytes": 16}
 PLAN_PARAMETERS = tuple(_PLAN_DEFAULTS)
 """Parameters that only matter for one-sided targets."""
 LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
-"""Parameters that only matter for a library's own algorithms."""
+"""Parameters of a library's own algorithms. Of these, only `threads` also matters for one-sided targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Candidate:
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the id of a candidate's trial in a launch: a hash of both, so that all records of the trial share it."""
+    """Return the id of a candidate's trial in a launch, a hash of launch and candidate that all its records share."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
@@ -112,7 +112,7 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """The times of a candidate and of each baseline at one size, in seconds: a time for each repetition.
+    """The times of a candidate and of each baseline at one size, in seconds, with a time for each repetition.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
     size's weight in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
@@ -203,7 +203,7 @@ class FailedTrial(_Trial):
 
 @dataclass(frozen=True, slots=True)
 class PrunedTrial(_Trial):
-    """The trial of a candidate that was rejected because its parameters make no sense, or that a pruner ended early.
+    """The trial of a candidate that was rejected because its parameters make no sense, or a trial that a pruner ended.
 
     sizes:      results at the sizes that were measured before the pruner ended the trial, in the campaign's order
     program_id: id of the measured program; empty if the candidate never ran
@@ -234,8 +234,9 @@ MAX_FINALISTS = 6
 
 @dataclass(frozen=True, slots=True)
 class FinalComparison:
-    """The results of the final comparison: id of a finalist's trial -> its results, in the order of the sizes.
+    """The outcome of the final comparison.
 
+    results:  id of a finalist's trial -> the finalist's results, in the order of the sizes
     trials:   number of trials that preceded the comparison
     verdicts: conclusion at each size; empty if one program must run at all sizes, and in files of earlier versions
     """
@@ -248,7 +249,7 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial, and the results by which it is ranked: those of the final comparison, if any, otherwise its own.
+    """A trial and the results by which it is ranked: those of the final comparison or, without one, the trial's own.
 
     verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """
@@ -265,7 +266,7 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     differ if the machine's load changed between trials.
     """
     distinct = [trial for trial in trials if trial.same_program_as is None]
-    rankings: list[list[CompleteTrial]] = []  # by speed-up and by time at each size, largest size first
+    rankings: list[list[CompleteTrial]] = []  # for each size, largest first: ranked by speed-up, then by time
     for index in reversed(range(len(distinct[0].sizes) if distinct else 0)):
         rankings.append(sorted(distinct, key=lambda one, at=index: -one.sizes[at].speedup))  # type: ignore[misc]
         rankings.append(sorted(distinct, key=lambda one, at=index: one.sizes[at].median_s))  # type: ignore[misc]
@@ -317,7 +318,7 @@ def size_results(
 
 
 def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
-    """Return name in records -> times in seconds of each baseline in `measurement`; empty if no baselines were run."""
+    """Return the times of each baseline in `measurement`, by its name in records; empty if no baselines were run."""
     return {
         references[name]: tuple(size.times_s for size in sizes)
         for name, sizes in measurement.results.items()
@@ -326,7 +327,7 @@ def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> B
 
 
 def controls_of(trials: Iterable[TrialRecord]) -> Controls:
-    """Return the measurements of the baselines so far, in the order of the launch's trials."""
+    """Return `Controls` with the baselines' measurements in `trials`, which must be in the launch's order."""
     controls = Controls()
     measured = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
     for count, trial in enumerate(measured):
@@ -403,7 +404,7 @@ class TableRange:
 def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = False) -> list[TableEntry]:
     """Return the entry for each size, in the order of the sizes; empty if there are no trials.
 
-    together: use a single trial, the best by geometric mean, at every size where it beats the baselines
+    together: use a single trial, the one with the best mean speed-up, at every size at which it beats the baselines
     always:   use programs even at sizes at which a baseline is faster
     """
     if not ranked:
@@ -429,7 +430,7 @@ def eligible(ranked: Sequence[RankedTrial], together: bool) -> list[RankedTrial]
 
 
 def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
-    """Return the ranges of sizes, from 1 byte on. Neighbouring sizes with the same entry form one range."""
+    """Return the ranges of sizes, starting at 1 byte. Neighbouring sizes with the same choice form one range."""
     starts = [index for index in range(len(chosen)) if index == 0 or not _same(chosen[index - 1], chosen[index])]
     firsts = [1 if index == 0 else chosen[index].size_bytes for index in starts]
     ranges = [TableRange(first, None, chosen[index]) for first, index in zip(firsts, starts, strict=True)]
@@ -456,7 +457,7 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """Return file name -> content of the program for each range of sizes that has one; sorted names are sorted by size.
+    """Return file name -> program for each range of sizes that uses one. Sorting the names sorts the files by size.
 
     chosen: the tuning table, in ascending order of sizes
     read:   returns the content of the program file with a given id

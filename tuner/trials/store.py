@@ -52,8 +52,8 @@ def uninterrupted() -> Iterator[None]:
 class Store:
     """Stores one launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
-    Only one process at a time may use it; the journal is locked. If the disk is full, writing is retried for a few
-    seconds. After that the launch ends with Unavailable, and a resumed launch repeats the trial that was not saved.
+    Only one process at a time can use a store, because it locks the journal. If the disk is full, writing is retried
+    for a few seconds. After that the launch ends with Unavailable. A resumed launch repeats the unsaved trial.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Store:
 
 
 def is_begun(folder: Path) -> bool:
-    """Return whether the journal in `folder` has its first line. It may be missing after a crash at the start."""
+    """Return whether the journal in `folder` has its first line, which may be missing after a crash at the start."""
     journal = folder / JOURNAL
     return os.path.lexists(journal) and b"\n" in journals.read_journal(journal)
 
@@ -173,7 +173,7 @@ class LaunchSnapshot:
 
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
-    """Return the launch's state in `folder`; ignore an incomplete last line. Raises CheckFailed if it is unreadable."""
+    """Return the launch's state in `folder`, ignoring an incomplete last line. Raises CheckFailed if damaged."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
         content = journals.read_content(folder / JOURNAL)
@@ -194,8 +194,8 @@ def open_store(
 ) -> Store:
     """Return the store of a new launch or, if `resume` is set and there is an earlier launch, of the newest one.
 
-    If `launch_id` is given, the launch with this id is resumed, or started if it does not exist. A restart after a
-    crash can therefore make the same call, no matter how far the launch had got. The previous process gets `patience_s`
+    If `launch_id` is given, the launch with this id is resumed, or started if it does not exist. After a crash, the
+    same call can therefore be repeated, no matter how far the launch had got. The previous process gets `patience_s`
     seconds to end. A resumed launch must have the same conditions; budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)
@@ -223,10 +223,10 @@ def open_store(
 
 
 def campaign_rows(home: Home) -> list[dict[str, Any]]:
-    """Return a row for each campaign, sorted by name: name, network, number of launches and trials, and state.
+    """Return a row for each campaign, sorted by name: its launches, and the trials, state and folder of the newest one.
 
-    state: the newest launch's state: `ended` if it has a final comparison, `damaged` if its journal is unreadable,
-    otherwise `unfinished`
+    The state is `ended` if the launch has a final comparison, `damaged` if its journal cannot be read, and otherwise
+    `unfinished`.
     """
     rows: list[dict[str, Any]] = []
     for name in sorted(path.name for path in home.campaigns.glob("*") if path.is_dir()):
@@ -267,7 +267,7 @@ def launched_campaign(home: Home, name: str) -> Campaign:
 
 
 def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
-    """Return the folder of launch `number` of a campaign (default: the newest). Raises InvalidInput if missing."""
+    """Return the folder of launch `number` of a campaign (default: the newest). Raises InvalidInput without one."""
     folders = journals.launch_folders(home, name)
     chosen = [folder for folder in folders if number is None or int(folder.name) == number]
     if not chosen:
@@ -298,8 +298,8 @@ def launch_health(folder: Path) -> dict[str, Any]:
 def repair_launch(folder: Path) -> list[str]:
     """Drop a journal's damaged lines; return the actions, one line each. A copy of the old file is kept.
 
-    Raises Unavailable if a process is using the launch, and CheckFailed if the first line is lost, because the other
-    lines are useless without it.
+    Raises Unavailable if a process is using the launch, and CheckFailed if the first line is missing or damaged. The
+    other lines are useless without the first.
     """
     path, health = folder / JOURNAL, launch_health(folder)
     journal = journals.Journal(path)
