@@ -1,4 +1,4 @@
-// All-to-all: flows by link prices, integral flows, distances by prices, and equivalent rows of the linear program.
+// All-to-all: flows that follow link prices, integral flows, cheapest paths, and equivalent rows of the linear program.
 #include <map>
 #include <unordered_map>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
-// Removes cycles of flows, which load links without delivering anything.
+// Removes cycles from flows, because they load links without delivering anything.
 
 enum Visit : std::int8_t { UNSEEN, ON_PATH, DONE };
 
@@ -62,11 +62,10 @@ void cancel_cycles(Span<const Int> outgoing, Span<const Rank> outgoing_links, Sp
     }
 }
 
-// Flows by link prices: every node receives what it needs over the links by which it is cheapest to reach.
+// Flows that follow link prices: every node receives what it needs over the links on its cheapest paths.
 //
-// A node distributes its need over its links in proportion to exp(-extra / temperature), where extra is the extra cost
-// of a path over the link compared with the cheapest path. So flows change smoothly with prices, and only prices are
-// stored.
+// A node distributes its need over its links in proportion to exp(-extra / temperature), where `extra` is how much more
+// a path over the link costs than the cheapest path. So flows change smoothly with prices, and only prices are stored.
 
 constexpr double COLDEST = 30.0;
 
@@ -105,7 +104,8 @@ void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, 
         find_distances(outgoing, outgoing_links, dst, prices, sources[index], distances.row(index));
 }
 
-// Find the weights of links, 0 if they do not lead to a farther node, and their sums by node. order: nodes by distance
+// Find the weight of each link, 0 if it does not lead to a farther node, and the sum of the weights into each node.
+// order: nodes by distance
 //
 // A price may be too small to change a distance, so that a node and its predecessor on the cheapest path are equally
 // far. Such nodes are sorted along these paths, and the link between them gets a weight. So each node has a link
@@ -192,7 +192,7 @@ void relieve_flows(Span<const Int> incoming, Span<const Int> outgoing, Span<cons
                    Span<const Int> amount, Span<const Int> offsets, Span<const Rank> links, Span<const double> room,
                    Int rounds, Span<double, 2> flows) {
     using Path = std::vector<Rank>;
-    std::vector<std::map<std::pair<Int, Path>, Int>> amounts(flows.shape[0]);  // by source; of (target, path)
+    std::vector<std::map<std::pair<Int, Path>, Int>> amounts(flows.shape[0]);  // by source: amount per (target, path)
     LinkLoads loads({room.begin(), room.end()});
     for (Int i = 0; i < source.size(); ++i) {
         const auto path = links.part(offsets[i], offsets[i + 1]);
@@ -320,7 +320,7 @@ private:
     NodeHeap heap_;
 };
 
-// Grows a tree for each row, and again while its links are busy and another tree is better.
+// Grows a tree for each row, and grows it again while its links are too busy and another tree is better.
 auto copy_trees(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> src, Span<const Rank> dst,
                 Int ranks, Span<const Int> source, Span<const Int> offsets, Span<const Int> targets,
                 Span<const Int> amount, Span<const double> room, Int rounds) {
@@ -379,8 +379,8 @@ struct Rounding {
 
     // Find an order of nodes and each node's position in it (-1: not reached); return the number of reached nodes.
     //
-    // A node is next when the largest part of its inflow is from ordered nodes: all of it, but for rounding errors.
-    // Links against the order are dropped later, so the result is acyclic whatever the flow was.
+    // The next node is the one with the largest part of its inflow from ordered nodes: all of it, except for rounding.
+    // Links against the order are dropped later, so the result is acyclic for any flow.
     Int order_along(Int source, Span<const double> flow) {
         for (Int node = 0; node < inflow.size(); ++node) inflow[node] = sum(flow.part(incoming[node], incoming[node + 1]));
         fill(position, -1);
@@ -403,7 +403,7 @@ struct Rounding {
         return count;
     }
 
-    // Share what the node at `step` needs among its in-links from earlier nodes, in proportion to flow.
+    // Divide what the node at `step` needs among its in-links from earlier nodes, in proportion to their flows.
     void split(Int step, Span<const double> flow, Span<Int> whole) {
         const Int node = order[step], first = incoming[node], last = incoming[node + 1], needed = need[node];
         const auto is_earlier = [&](Int link) { return position[src[link]] < step; };
@@ -436,7 +436,7 @@ struct Rounding {
     }
 };
 
-// Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order.
+// Remove cycles, order the nodes along the flow, and pass the nodes' needs back in reverse order.
 void route(Span<const Int> incoming, Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> src,
            Span<const Rank> dst, Span<const Int, 2> demand, Span<const Rank> sources, Span<const double, 2> flows,
            Int units, Span<const double> capacity, Span<double> debt, Span<Int, 2> whole) {
@@ -482,7 +482,7 @@ std::tuple<Int, Int> peel(Span<const Int> incoming, Span<const Rank> src, Span<c
     return {count, used};
 }
 
-// Colour refinement: which rows and columns of the linear program have equal values in some optimum.
+// Colour refinement: finds rows and columns of the linear program that have equal values in some optimum.
 
 constexpr Word OUT = 0x1D8E4E27C47D124F, IN = 0xEB44ACCAB455D165, LOAD = 0x632BE59BD9B4E019;
 

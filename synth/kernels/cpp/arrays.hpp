@@ -1,4 +1,5 @@
-// Arrays of kernels. A `Span` refers to memory that something else owns; an `Array` is one of its owners, as in NumPy.
+// Arrays for kernels. A `Span` refers to memory that it does not own; an `Array` shares ownership of its memory, as in
+// NumPy.
 //
 // The last axis is contiguous. Indices are checked only if the extension is built with -DCHORALE_CHECK_BOUNDS.
 #pragma once
@@ -93,7 +94,7 @@ protected:
     std::array<Int, N> stride_{};
 };
 
-// Copies of an Array share its memory. Without an owner, it refers to an array of the caller.
+// Copies of an Array share its memory. An Array without an owner refers to an array of the caller.
 template <class T, int N = 1>
 class Array : public Span<T, N> {
 public:

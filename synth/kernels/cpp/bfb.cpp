@@ -1,8 +1,8 @@
 // Breadth-first broadcast: solves the problem of each node and step exactly, in integers.
 //
 // One problem: node u must receive in step t every shard v at distance t. Shard v may come over the in-links k of
-// u whose tail is at distance t - 1 from v: its mask f(v). Shards are divisible jobs, links are processors with
-// integer capacity c_k. The least time to finish is, by max-flow / min-cut (full paper, theorem 19),
+// u whose tail is at distance t - 1 from v; they are its mask f(v). Shards are divisible jobs, and links are processors
+// with integer capacity c_k. By max-flow / min-cut (full paper, theorem 19), the minimum time is
 //
 //     U(u, t) = max over non-empty link sets S of n(S) / c(S),    n(S) = number of v with f(v) inside S.
 //
@@ -11,15 +11,15 @@
 // stuck job form a set S with larger n(S) / c(S), which is the next bound. Shards with equal masks form one class.
 //
 // If link k also has a delay a_k, the method stays the same (full paper, appendix E.3): time is counted in ticks, and
-// the link carries c_k * max(0, T - a_k) / grain shards until T. A link whose delay is longer carries nothing and costs
-// nothing, so links need not be selected. A set S of links has carried n shards when the sum of c * max(0, T - a) over
+// the link carries c_k * max(0, T - a_k) / grain shards until T. A link with a longer delay carries nothing and costs
+// nothing, so it need not be excluded. A set S of links has carried n shards when the sum of c * max(0, T - a) over
 // S, a piecewise linear function of T, reaches n * grain.
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
 
-// Sets of in-links of a node: rows of words, bit k of word k / 64 for in-link k.
+// Sets of in-links of a node: rows of words, in which bit k % 64 of word k / 64 stands for in-link k.
 
 Word bit_of(Int link) { return Word{1} << (link % 64); }
 
@@ -58,7 +58,7 @@ struct Time {
     bool operator>(const Time& other) const { return top * other.bottom > other.top * bottom; }
 };
 
-// The in-links of a node. A tick of a shard has `chunks` ticks of a chunk.
+// The in-links of a node. A tick for shards equals `chunks` ticks for chunks.
 class InLinks {
 public:
     InLinks(const Problems& problems, Int node, Int chunks)
@@ -106,7 +106,7 @@ public:
         }
     }
 
-    // Return the least time from `time` on at which the set `chosen` has carried `need` whole chunks.
+    // Return the earliest time, not before `time`, at which the set `chosen` has carried `need` whole chunks.
     Time next_time(Time time, Int need, Span<const Word> chosen) const {
         while (true) {
             Int total = 0;
@@ -115,7 +115,7 @@ public:
                 if (!contains_link(chosen, link)) continue;
                 const Int whole = carried(link, time) / (time.bottom * grain);
                 total += whole;
-                // The time when the link has carried one chunk more.
+                // The time when the link has carried one more chunk.
                 const Time following{(whole + 1) * grain + capacities_[link] * delays_[link], capacities_[link]};
                 if (next.top < 0 || next > following) next = following;
             }
@@ -135,7 +135,7 @@ private:
     Array<Int> delays_;
 };
 
-// Solves one node at a time; sized for the worst node, to avoid allocations in the loops.
+// Memory for solving one node at a time. It is large enough for every node, to avoid allocations in the loops.
 class Workspace {
 public:
     Workspace(const Problems& problems, Int steps)
@@ -152,7 +152,7 @@ public:
         via_.resize(widest);
     }
 
-    // Find the masks of all shards for `node`, and the shards ordered by distance, ties by rank.
+    // Find the masks of all shards for `node`, and sort the shards by distance, then by rank.
     void prepare(Int node) {
         const auto hops = problems_.rows.row(node);
         const Int first = problems_.offsets[node];
@@ -381,7 +381,7 @@ Loads least_loads(Int first, Int last, const Problems& problems, Int steps) {
     return loads;
 }
 
-// Exact, because with whole chunks this is a transportation problem, whose polytope is integral.
+// The times are exact, because with whole chunks this is a transportation problem, whose polytope is integral.
 Loads integral_chunk_times(Int first, Int last, const Problems& problems, Int chunks, Span<const Int> least_top,
                            Span<const Int> least_bottom) {
     const Int steps = least_top.size();

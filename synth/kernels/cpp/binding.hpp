@@ -1,4 +1,4 @@
-// Conversions between Python and kernels: arrays are passed without copies, NamedTuples become structs of their fields.
+// Conversions between Python and kernels: arrays are passed without copies, and NamedTuples become structs.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -47,7 +47,7 @@ struct type_caster<chorale::Array<T, N>> : view_caster<chorale::Array<T, N>, T, 
     }
 };
 
-// Converts a struct whose `fields()` returns its members from and to a tuple.
+// Converts a tuple to a struct whose `fields()` returns its members, and such a struct to a tuple.
 template <class Record>
 struct type_caster<Record, enable_if_t<(std::tuple_size_v<decltype(std::declval<Record&>().fields())> > 0)>> {
     NB_TYPE_CASTER(Record, const_name("tuple"))

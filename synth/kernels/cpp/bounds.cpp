@@ -9,7 +9,7 @@
 // node v, all of them must be able to reach w. Three facts make these flows cheap:
 //
 // - flows start at the sink and search backwards, so only the part of the network that matters is visited;
-// - once w has passed, all cuts around w are known to suffice, so that w has unlimited supply for the following sinks;
+// - once w has passed, all cuts around w are known to suffice, so w counts as unlimited supply for the following sinks;
 // - a sink with enough capacity from passed nodes passes without any flow, so the next flow is always for the sink with
 //   most capacity from passed nodes (maximum adjacency order).
 #include "modules.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr Int UNLIMITED = Int{1} << 61;
 
-// Every arc with its reverse, so that flow can be pushed back: half-arcs in rows by the node that they enter.
+// Stores every arc with its reverse, so that flow can be pushed back. Half-arcs are grouped by the node they enter.
 struct ResidualGraph {
     Span<const Int> offsets;
     Span<const Rank> tails;

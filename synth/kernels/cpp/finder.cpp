@@ -1,4 +1,4 @@
-// Costs of breadth-first broadcast (BFB) on candidates for a network: built ones and Cayley graphs.
+// Costs of breadth-first broadcast (BFB) on candidate networks: built networks and Cayley graphs.
 #include "modules.hpp"
 #include "splitmix.hpp"
 
@@ -21,7 +21,7 @@ void add_subsets(const Counts& counts, Int elements) {
             if ((chosen >> element) & 1) counts[chosen] += counts[chosen ^ (Int{1} << element)];
 }
 
-// Networks of low diameter and degree, with sets of nodes as bits. A node has "heard" another one if it has its shard.
+// Networks of low diameter and degree, with sets of nodes as bits. A node has "heard" another node if it has its shard.
 struct LowDiameter {
     Span<const Rank, 2> tails;
     Array<Word, 2> heard, following;
@@ -48,11 +48,11 @@ struct LowDiameter {
         }
     }
 
-    // Return whether the load of `node` may exceed `limit` (whole shards), because no assignment of shards to links
-    // within it was found.
+    // Return whether the load of `node` may exceed `limit` (in whole shards), because no assignment of shards to links
+    // within this limit was found.
     //
-    // newly: number of shards that each node first heard in the previous step, which are all that it can send now. The
-    // link with the fewest comes first; shards are assigned 64 at a time.
+    // newly: number of shards that each node first heard in the previous step, which are all that it can send now.
+    // Shards are assigned 64 at a time, beginning with the link that has the fewest so far.
     bool may_take_longer(Int node, Int limit) const {
         Int most = 0;
         for (const Rank tail : tails.row(node)) most = std::max(most, newly[tail]);
@@ -224,7 +224,7 @@ std::tuple<Array<Int>, Array<Rank, 2>> best_generators(Span<const Rank, 2> right
         if (load < smallest(loads.first(steps + 1))) {
             loads[steps] = load;
             assign(found.row(steps), trial.generators);
-            if (load <= bound) limit = steps - 1;  // others with as many steps cannot be better
+            if (load <= bound) limit = steps - 1;  // no other graph with this number of steps can be better
         }
     }
     return {loads, found};

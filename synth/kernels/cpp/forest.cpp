@@ -7,8 +7,8 @@ namespace {
 
 // A transportation problem with many rows and few places: distributes what each row needs over places that it may use.
 //
-// Rows with the fewest places come first; each uses the place with most capacity left. If none is left, other rows are
-// moved, in O(rows * places) per move; few moves are needed.
+// Rows with the fewest places come first; each uses the place with most capacity left. If no place has capacity left,
+// other rows are moved. A move takes O(rows * places), but few moves are needed.
 class Transport {
 public:
     Transport(Span<Int> needs, Span<Int> capacity)
@@ -135,7 +135,7 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Int>, Array<Int>> in_arc_shares(Span<
         for (Int place = 0; place < places; ++place)
             transport.allowed(root, place) = hops(place, root) + 1 == hops(places, root);
     if (!transport.run() && beside) {
-        // Arcs between nodes of equal distance may be used in one direction, which is drawn at random for each root.
+        // Arcs between nodes of equal distance may only be used in one direction, drawn at random for each root.
         for (Int root = 0; root < nodes; ++root) {
             const Word own = mix(node * nodes + root);
             for (Int place = 0; place < places; ++place)
@@ -196,7 +196,8 @@ void find_hops(const LinkLengths& network, Int root, Span<Rank> hops) {
     }
 }
 
-// Return the position of the nearest rank of `block` with the fewest entries; the root itself has its own limit.
+// Return the position of the rank of `block` with the fewest entries among the nearest. The root's own position is
+// preferred until it reaches its limit.
 Int nearest(Int number, Span<const Rank> hops, Span<const Rank, 2> ranks, Int block, Span<const Int> entered) {
     const Int positions = ranks.shape[0], part = ranks.shape[1] - 1;
     Int least = -1, best = -1;
@@ -212,7 +213,7 @@ Int nearest(Int number, Span<const Rank> hops, Span<const Rank, 2> ranks, Int bl
     return best;
 }
 
-// Return the last link, the one with most room, of a shortest path to `node`; -1 if none can carry k trees.
+// Return the last link of a shortest path to `node`, the one with most room; -1 if no such link can carry k trees.
 Int roomiest(Int node, Int k, const LinkLengths& network, Span<const Rank> hops, const Capacities& capacities) {
     Int best = -1, most = k - 1;
     for (Int link = network.offsets[node]; link < network.offsets[node + 1]; ++link) {
@@ -228,7 +229,7 @@ Int roomiest(Int node, Int k, const LinkLengths& network, Span<const Rank> hops,
     return best;
 }
 
-// Return (gateway, offsets of paths, links of paths) of all entries by root; incomplete if one does not fit.
+// Return (gateways, offsets of paths, links of paths) of all entries, root by root; incomplete if one does not fit.
 std::tuple<Array<Rank>, Array<Int>, Array<Rank>> enter_blocks(Int k, const LinkLengths& network, Span<const Rank> roots,
                                                               Span<const Rank, 2> ranks,
                                                               const Capacities& capacities) {

@@ -1,5 +1,5 @@
-// Queues of (key, node) pairs, and of messages by their next event. The smaller number wins ties, so that runs are
-// reproducible.
+// Queues of (key, node) pairs, and of messages in the order of their next events. The smaller number wins ties, so that
+// runs are reproducible.
 #pragma once
 
 #include <queue>
@@ -27,7 +27,7 @@ public:
     double next_time() const { return events_.begin()->first; }
     double time_of(Int message) const { return time_[message]; }
 
-    // Set the next event of `message`, instead of an earlier one if there is any. O(log size).
+    // Set the next event of `message`, which replaces its previous event if there is one. O(log size).
     void schedule(Int message, double when) {
         events_.erase({time_[message], message});
         time_[message] = when;

@@ -1,4 +1,4 @@
-// Which instructions of a rank have to wait for others, and when transfers can begin.
+// Finds out which instructions of a rank have to wait for others, and when transfers can begin.
 #include "heap.hpp"
 #include "modules.hpp"
 
@@ -42,16 +42,16 @@ Earlier dependences(Span<const Int> src, Span<const Int> dst, Span<const Int> co
     return {offsets, std::move(earlier)};
 }
 
-// Return which dependences need a wait: not those within a block, nor those that other waits imply. The latter are found
-// by vector clocks over the blocks: the current one of each block, and one at the end of each instruction on which others
-// depend.
+// Return the dependences that need a wait: all except those within a block and those that other waits imply. The latter
+// are found with vector clocks over the blocks. There is a current clock for each block, and a clock at the end of each
+// instruction on which others depend.
 Earlier necessary_waits(Span<const Int> src, Span<const Int> dst, Span<const Int> count, Int cells,
                         Span<const Int> block, Int blocks) {
     const auto [first, all] = dependences(src, dst, count, cells);
     const Int length = block.size();
     auto now = zeros<Rank>(blocks, blocks);  // now(a, b): number of steps of b that are done at the current step of a
     auto step = zeros<Int>(length), done = zeros<Int>(blocks);
-    auto clock = full<Int>(-1, length);  // index in `clocks` of each instruction
+    auto clock = full<Int>(-1, length);  // each instruction's index into `clocks`
     Int noted = 0;
     for (const Int other : all)
         if (clock[other] < 0) clock[other] = noted++;
@@ -168,7 +168,7 @@ public:
 private:
     void note(Int time, Int node) { events_.emplace(static_cast<double>(time), node); }
 
-    // Start `row` on its first link at `time`, and on each further link when that is free; return when it has finished.
+    // Start `row` on its first link at `time` and on each other link when this link is free; return the end of `row`.
     Int occupy(Int row, Int time) {
         Int end = time;
         for (const Rank link : moves_.links_of(row)) {
@@ -178,7 +178,7 @@ private:
         return end;
     }
 
-    // Make rows ready that were only waiting for `row`, which starts at `time`; they are ready when it ends.
+    // Make rows ready that were only waiting for `row`, which runs from `time` to `end`; they are ready at its end.
     void finish(Int row, Int time, Int end) {
         start[row] = time;
         for (const Int run : visits_.runs_of(row)) {

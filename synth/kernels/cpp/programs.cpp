@@ -1,8 +1,8 @@
 // Executes a program symbolically, on sets of contributions.
 //
-// Blocks are strictly sequential. A message is the part of an instruction that travels at once; a connection holds
-// at most `depth` messages that have been sent and not yet received. A step starts when all its waits are met; a
-// receiving step needs an arrived message, a sending step a free slot, a fused step both.
+// Blocks are strictly sequential. A message is the part of an instruction's data that is sent as one unit; a connection
+// holds at most `depth` messages that have been sent and not yet received. A step starts when all its waits are over; a
+// receiving step also needs an arrived message, a sending step a free slot, and a fused step both.
 //
 // A single loop iteration is sufficient. Real runtimes loop over parts of long chunks, each block at its own pace.
 // Blocks have no branches, so the order in which they advance does not change the result: one iteration can finish
@@ -23,7 +23,7 @@ constexpr Int QUEUE = 0, SPAN = 1, SENT = 2, RECEIVED = 3;
 constexpr Int NO_CLOCKS = 0, CLOCKS_OF_ALL_RANKS = 2;
 constexpr Int OTHER_CHUNK = 1, TWICE = 2, RACE = 3;
 constexpr Int NOTHING = -1, FIRST_MARK = -2;
-constexpr Int SPARE_CELLS = 2;    // after the memory: the chunk on its way, and the chunk to which it is added
+constexpr Int SPARE_CELLS = 2;    // after the memory: the chunk in transit, and the chunk to which it is added
 
 struct Code {
     Span<const Int, 2> items, waits, blocks;
@@ -43,7 +43,7 @@ struct ChunkValues {
 
     // Add `cell` to `value`. If they cannot be added, copy `cell` to the cell after `value` and return the fault.
     //
-    // The sum with a chunk that was never written counts as never written.
+    // If one of them was never written, the sum counts as never written.
     Int add(Int cell, Int value, Int item) const {
         if (identity[value] < 0) return 0;
         if (identity[cell] < 0) {
@@ -90,7 +90,7 @@ struct Clocks {
     Array<Rank, 2> rows;  // clocks of blocks, of awaited instructions, and of messages if their order counts
 
     bool are_kept() const { return rows.shape[0] > 0; }
-    // Make everything that `other` knows precede what the owner of `row` does from now on.
+    // Record that everything that precedes `other` also precedes what the owner of `row` does from now on.
     void merge(Int row, Int other) const {
         const auto own = rows.row(row), known = rows.row(other);
         for (Int component = 0; component < own.size(); ++component)
@@ -102,7 +102,7 @@ struct Clocks {
 constexpr Int WRITER = 0, WRITTEN = 1, READ = 2;
 constexpr Int NEXT = 0, READER = 1, WHEN = 2;
 
-// The last accesses of each cell. Blocks are numbered from 1; 0 means none.
+// The last accesses to each cell. Blocks are numbered from 1; 0 means none.
 struct Accesses {
     Array<Rank, 2> last;  // by cell: block and time of the last write, first stored read since then
     Array<Rank, 2> read;  // next stored read of the cell, block, time; the first row has the number of rows in use

@@ -1,4 +1,4 @@
-// Traffic over boxes with rails: distributes it over NICs, and computes the load of every lane and NIC.
+// Distributes traffic between boxes with rails over NICs, and computes the load of every lane and NIC.
 #include <unordered_map>
 
 #include "modules.hpp"
@@ -7,7 +7,7 @@
 namespace chorale {
 namespace {
 
-// Loads of lanes inside boxes (from a rank to the place of another in its box) and of NICs (out and in).
+// Loads of lanes inside boxes (from a rank to the place of another rank in its box) and of NICs (out and in).
 struct RailLoads {
     Span<const Rank> place;
     Span<Int, 2> inside;
@@ -113,7 +113,7 @@ public:
     }
 
 private:
-    // A share of an amount in whole units; the remainder is added to the next share.
+    // Return a share of an amount in whole units; the remainder is added to the next share.
     static Int whole(double share, Int amount, Int most, double& carry) {
         const double wanted = share * static_cast<double>(amount) + carry;
         const Int units = std::min(static_cast<Int>(wanted), most);
@@ -253,7 +253,7 @@ private:
         return path(pieces.source[i], pieces.target[i], pieces.sender[i], pieces.receiver[i]);
     }
 
-    // Calls function(sender, receiver) for the paths of a pair; of many boxes that may relay, only for a few.
+    // Calls function(sender, receiver) for the paths of a pair. If many boxes may relay, only a few of them are tried.
     template <class Function>
     void each_choice(Rank source, Rank target, Int round, Function function) const {
         const auto from = members_.row(box_[source]), to = members_.row(box_[target]);

@@ -1,12 +1,12 @@
-// Loads of links, from which amounts move to other paths if a link is busier than it may be.
+// Loads of links. Amounts move to other paths if a link is busier than it may be.
 #pragma once
 
 #include "arrays.hpp"
 
 namespace chorale {
 
-// Each move lowers the sum over all links of the squares of what exceeds their room. If loads within the room exist, the
-// moves approach them.
+// Each move lowers the sum over all links of (load in excess of the room)^2 / room. If loads that fit into the room
+// exist, the moves approach them.
 class LinkLoads {
 public:
     // A link's load and room are in the same unit.
@@ -29,7 +29,8 @@ public:
         for (const auto link : path) sum += price(link);
         return sum;
     }
-    // Moves the part of `amount` for which both paths exceed the room by the same, found by bisection, and returns it.
+    // Moves the part of `amount` that makes the sums of relative excesses on both paths equal, found by bisection.
+    // Returns this part.
     template <class Old, class New>
     Int move(const Old& old, const New& now, Int amount) {
         const double all = static_cast<double>(amount);
@@ -47,7 +48,7 @@ public:
         add(now, static_cast<double>(part));
         return part;
     }
-    // Calls function(round) until no link exceeds its room, or the squares hardly become smaller.
+    // Calls function(round) until no link exceeds its room, or the sum of squares hardly decreases.
     template <class Function>
     void relieve(Int rounds, Function function) {
         double before = std::numeric_limits<double>::max();

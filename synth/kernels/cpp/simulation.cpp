@@ -1,4 +1,4 @@
-// Times of messages: by the busiest link of each step, and by fair shares of links at every moment.
+// Flow-level simulation: computes the times of messages that share links fairly at every moment.
 #include "heap.hpp"
 #include "modules.hpp"
 
@@ -119,7 +119,7 @@ private:
     Span<const double> capacity_;
     Array<double> remaining_, rate_, since_;  // bytes left, rate, and the time since which both hold, by message
     std::vector<std::vector<Rank>> users_;    // by link: the messages that use it
-    Array<Int> link_mark_, message_mark_;     // last round of each visit; negative: the rate is fixed
+    Array<Int> link_mark_, message_mark_;     // round of the last visit; negative if the rate is fixed
     Array<double> free_capacity_;
     Array<Rank> unfixed_;
     std::vector<Rank> touched_;
@@ -147,7 +147,7 @@ public:
 
     // Simulate up to `moments` moments with events; return whether events remain.
     //
-    // Simultaneous events (up to rounding) are one moment: rates are computed once, for all of them.
+    // Events that are simultaneous up to rounding form one moment: rates are computed once for all of them.
     bool advance(Int moments) {
         for (; moments > 0; --moments) {
             for (const Int message : next_moment()) {
@@ -181,7 +181,7 @@ private:
         if (heap_.is_empty()) return moment;
         const double limit = heap_.next_time() * (1 + RELATIVE_TOLERANCE);
         while (!heap_.is_empty() && heap_.next_time() <= limit) moment.push_back(heap_.take_next());
-        // Use the time of the latest of them, so that no consequence precedes its cause.
+        // Use the time of the latest of these events, so that no consequence precedes its cause.
         now_s_ = std::max(now_s_, heap_.time_of(moment.back()));
         return moment;
     }

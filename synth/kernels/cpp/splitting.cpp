@@ -43,7 +43,7 @@ enum Stage : Int {
     ALIGNED,         // same: the rest of the share
     CROSSING_SHARE,  // two different clusters: a share
     CROSSING,        // same: everything left
-    WITHIN_SHARE,    // same cluster
+    WITHIN_SHARE,    // same cluster: a share
     WITHIN,
     RETURN,  // back to the same port: such capacity is dropped
     STAGES
@@ -127,7 +127,7 @@ private:
 
     // Find a shortest open path between two ports; empty if none is found.
     //
-    // At every switch, the search continues over the arc with most capacity left, and returns from dead ends.
+    // At every switch, the search continues over the arc with most capacity left. At a dead end, it turns back.
     void find_path(Int group, Int port, Int partner) {
         path_.clear();
         const auto [entry, leave] = nearest_ends(group, port, partner);
@@ -199,8 +199,8 @@ private:
         return units;
     }
 
-    // Calls function(cut, times) for each known cut whose capacity is reduced by splitting off the path, with the
-    // factor.
+    // Calls function(cut, times) for each known cut that loses capacity when the path is split off. `times` is how many
+    // units it loses per unit of the path.
     //
     // Splitting off (u, w), (w, t) reduces the cuts that have w on one side, and u and t on the other.
     template <class Function>
@@ -227,7 +227,7 @@ private:
     Array<Int> residual_, slack_;      // units left on arcs, and slack of known cuts
     Array<Int> give_, take_, base_;    // units left on the arcs of a port into and out of its group; give_ at the
                                        // start of the round
-    Array<Int> dead_;                  // last search in which a node was a dead end
+    Array<Int> dead_;                  // by node: the last search in which it was a dead end
     Int search_ = 0;
     std::vector<Int> path_;
 };

@@ -68,7 +68,7 @@ public:
 
     bool is_done() const { return count_ == 0; }
 
-    // Split all cells by their links with the cell that has waited longest; return a digest of the result.
+    // Split all cells by their nodes' links with the cell that has waited longest; return a digest of the result.
     Word step(const MarkedLinks& links) {
         const Int splitter = waiting_[first_];
         first_ = (first_ + 1) % nodes();
@@ -142,8 +142,8 @@ private:
         return values;
     }
 
-    // Write `members` to the order from `start` on, sorted by the positions of their sums in `values`, with a new cell
-    // for each; return the starts of these cells and the end of the last.
+    // Write `members` to the order, beginning at `start`, sorted by the positions of their sums in `values`, with a new
+    // cell for each position; return the starts of these cells and the end of the last.
     Array<Int> sort_into_parts(Span<const Rank> members, Int start, const std::vector<Word>& values) {
         const auto part_of = [&](Rank node) {
             return std::lower_bound(values.begin(), values.end(), sums_[node]) - values.begin();

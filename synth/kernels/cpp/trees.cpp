@@ -111,7 +111,7 @@ public:
         reach(root, 0);
     }
 
-    // Reach the head of `arc` over it and charge the cuts that it crosses.
+    // Add `arc` to the tree, which then contains its head, and charge the cuts that the arc crosses.
     void attach(Int arc) {
         const Int tail = arcs_.tails[arc], head = arcs_.heads[arc];
         ++charges_[tail];
@@ -257,7 +257,7 @@ private:
         return most;
     }
 
-    // Return the largest weight, at most that of the tree, with which the tree could continue; 0 if there is none.
+    // Return the largest weight, up to the tree's weight, with which the tree could continue; 0 if there is none.
     Int largest_weight() const {
         Int most = 0;
         for (const Rank node : missing_.first(missing))
@@ -310,11 +310,11 @@ std::tuple<Int, Int> continue_tree(const ArcTable& arcs, const ResidualNetwork& 
     return {growth.weight, reached};
 }
 
-// Trees of one root, grown arc by arc.
+// Grows the trees of one root arc by arc.
 //
 // A tree may take an arc if the flow from the root to the head of the arc still has one unit for each further tree. By
 // Lovász' proof of Edmonds' theorem, every partial tree can be extended by such an arc, so that no tree is ever undone.
-// An arc that is refused once is always refused, so each is tried once per tree.
+// An arc that has been refused is refused again later, so each arc is tried once per tree.
 class WaySearch {
 public:
     WaySearch(const ArcTable& arcs, Span<const Int> capacity, Int root)
@@ -334,7 +334,7 @@ public:
     }
 
 private:
-    // Search a path with room, backwards from the target.
+    // Search for a path with room, backwards from the target.
     bool find_way(Int target) {
         ++number_;
         Int length = 0;
@@ -424,8 +424,8 @@ void tree_heights(Span<const Rank> root, Span<const Rank, 2> parent_arc, Span<co
     }
 }
 
-// Write the rows of transfers, tree by tree and node by node. Arcs assign their paths, of `amount` units each, in
-// order.
+// Write the rows of transfers, tree by tree and node by node. Each arc uses its paths, which carry `amount` units each,
+// in order.
 std::tuple<Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>> send_trees(
     Span<const Rank> roots, Span<const Int> weights, Span<const Rank, 2> parent_arc, Span<const Int> first,
     Span<const Rank> src, Span<const Int> path_offsets, Span<const Int> path_amounts) {

@@ -1,8 +1,8 @@
 // Replays a schedule for all cells together, with rows in any order.
 //
-// For copying collectives, the step after which each (rank, cell) has arrived is stored. For reducing ones, the step in
-// which a rank sends its partial sum: if every rank except one sends once, to a rank that sends later, then every
-// contribution reaches the last rank exactly once, because times increase along the path.
+// For collectives that copy, the step after which each (rank, cell) has arrived is stored. For collectives that reduce,
+// the step in which a rank sends its partial sum is stored: if every rank except one sends once, to a rank that sends
+// later, then every contribution reaches the last rank exactly once, because times increase along the path.
 //
 // Times are stored as step + 1; in tables of arrivals, 0 means from the start, and `NEVER` means not at all. Actors are
 // ranks, then switches that multicast or add, if any. A switch stores nothing: it forwards data in the step in which it
@@ -78,7 +78,7 @@ struct ActorTables {
         return fault;
     }
 
-    // Record that `dst` receives a result from `src`; return whether it already had it.
+    // Record that `dst` receives a result from `src`; return whether `dst` already had the result.
     bool note_result(Int ranks, Int src, Int dst, Int cell, Hops time) const {
         const bool again = arrival(dst, cell) != NEVER;
         arrival(dst, cell) = std::min(arrival(dst, cell), time);
