@@ -51,7 +51,7 @@ class Race:
     name:             name of the program in the measurement
     references:       names of the results with which it is compared
     ratios:           for each size, the lowest ratio so far of any program's time to the fastest reference's time
-    first_repeats:    number of repetitions after which the ratios are compared
+    first_repeats:    number of repetitions to measure before the ratios are compared
     margin:           measuring stops at a size if every repetition exceeds the lowest ratio by more than this fraction
     reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this measurement
                       has no references
@@ -160,7 +160,7 @@ class RunRequest:
 
     @property
     def without_plans(self) -> dict[str, Program]:
-        """Return the programs of a request without plans, for runners whose `validate_request` refuses plans."""
+        """Return the programs that are not plans. For runners whose `validate_request` refuses plans, these are all."""
         return {name: program for name, program in self.programs.items() if isinstance(program, Program)}
 
     @property
@@ -291,7 +291,8 @@ class Workers(Protocol):
     def measure(self, request: RunRequest) -> Future[Completion[Outcome]]: ...
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
-        """Wait until at least one of `futures` is done, at most about `timeout_s`; return all that are done, in order.
+        """Wait until at least one of `futures` is done, but at most about `timeout_s`. Return those that are done, in
+        the order of `futures`.
 
         Raises Unavailable if no worker can start or the cluster is lost.
         """

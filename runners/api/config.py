@@ -30,7 +30,7 @@ from chorale.synth.topology.topology import Topology
 CPU_TARGET = "oneccl-xml"
 """The program target of all runners without GPUs."""
 MODELLED = "modelled"
-"""Name for the algorithm that the library itself would choose, with times from the library's published cost model."""
+"""Name for the algorithm that the library itself would choose. Its times come from the library's published model."""
 MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 
@@ -46,10 +46,11 @@ class TimeSource(StrEnum):
 class Capabilities:
     """Describes what a runner can do, and other properties on which the rest of Chorale depends.
 
-    times:         where its times come from
-    protocols, buffers: whether times depend on the wire protocol, and on the size of connections' buffers
-    unprivileged:  whether it only starts Chorale's own processes, so that every user of a service may use it
-    any_program:   whether it executes programs of every XML target, in place or not, and not only of its own target
+    times:         where the runner's times come from
+    protocols, buffers: whether times depend on the wire protocol, and whether they depend on the size of connections'
+                        buffers
+    unprivileged:  whether the runner only starts Chorale's own processes, so that every user of a service may use it
+    any_program:   whether the runner executes programs of all XML targets, not only of its own, in place or not
     switches:      whether switches that add and multicast can be emulated as processes
     library_settings: whether settings of a library's own algorithms can be candidates
     """
@@ -108,9 +109,10 @@ class RunnerConfig(BaseModel, ABC):
 
     name:         name of the runner; the value of `kind` in campaigns
     summary:      a few words that describe the runner in lists
-    is_nested:    whether a campaign's `runner` section has its options in a subsection with the runner's name
+    is_nested:    whether the runner's options are in a subsection, with the runner's name, of a campaign's `runner`
+                  section
     not_compared: options that do not affect measured times
-    preconditions: checks of `chorale doctor` that must pass, in the order in which to fix them
+    preconditions: checks of `chorale doctor` that must pass, in the order in which users should fix failures
 
     An option that takes text, a path or a mapping has an `Exposure`.
     """
@@ -136,15 +138,17 @@ class RunnerConfig(BaseModel, ABC):
 
     @property
     def uses_cluster(self) -> bool:
-        """Return whether ranks may run on other nodes of a Ray cluster than the runner's own."""
+        """Return whether ranks may run on nodes of a Ray cluster other than the node of the runner's process."""
         return False
 
     def lowering(self) -> LoweringOptions:
-        """Return the target, placement and device limits that the runner requires, with defaults for the rest."""
+        """Return lowering options with the target, placement and device limits that the runner requires. The other
+        options have their defaults.
+        """
         return LoweringOptions(CPU_TARGET)
 
     def for_network(self, topology: Topology) -> Self:
-        """Return a copy in which the options that depend on the network are set."""
+        """Return a copy of this configuration in which the options that depend on the network are set."""
         return self
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
@@ -203,7 +207,10 @@ def _number(value: Any) -> Any:
 
 
 def _exact(value: Any) -> Fraction:
-    """Return a number as an exact fraction. Raises ValueError if the fraction's text cannot be parsed again."""
+    """Return a number as an exact fraction.
+
+    Raises ValueError if `value` is not a number, or if `parse_rational` rejects the fraction's text p/q.
+    """
     try:
         return parse_rational(rational_text(parse_rational(value, "a number")), "a number, as a fraction,")
     except InvalidInput as error:

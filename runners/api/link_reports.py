@@ -42,7 +42,7 @@ class LinkSource(Protocol):
     """Reports the state of the links between the ranks of one network. Use it from one thread only.
 
     A source may report links periodically, or only when they change. A link's latest report is valid until the next
-    one. No tables are planned for a network before its first report.
+    one. Chorale plans tables for a network only after the first report about it.
     """
 
     declared_bits_per_s: Mapping[Link, float]

@@ -1,4 +1,4 @@
-"""Computes properties of programs for runners: equal parts, connections, and the links that messages use."""
+"""Computes properties of programs for runners: number of equal parts, connections, and the links that messages use."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -82,10 +82,10 @@ class ConnectionPaths:
             if len(links) == 1:
                 self._sources[dst].append(src)
                 self._targets[src].append(dst)
-        self._hops_from: dict[int, list[int]] = {}  # links from a source to every node, -1 without a path
+        self._hops_from: dict[int, list[int]] = {}  # number of links from a source to every node; -1: no path
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
-        """Return the ids of the links on `connection`'s path, or None without one. O(links) once for each source."""
+        """Return the ids of the links on `connection`'s path; None if there is no path. O(links) once per source."""
         if connection.src not in self._hops_from:
             hops = [-1] * len(self._sources)
             hops[connection.src] = 0

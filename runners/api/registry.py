@@ -139,7 +139,7 @@ class OneCclConfig(FabricConfig):
 
     @property
     def uses_cluster(self) -> bool:
-        """Return whether ranks may run on a cluster, as they may unless the options choose a fabric or loopback."""
+        """Return whether ranks may run on a cluster: True unless the options choose a fabric or loopback."""
         return self.fabric is None and self.where not in ("fabric", "loopback")
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:

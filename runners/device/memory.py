@@ -59,7 +59,7 @@ Exchange = Callable[[list[str]], list[list[str]]]
 class KernelKind:
     """The compile-time options of a kernel.
 
-    generation: GPU generation: 90 means sm_90
+    generation: GPU generation, such as 90 for sm_90
     checks:     whether the kernel checks memory offsets again at run time
     """
 
@@ -245,7 +245,9 @@ class CudaDevice:
         return torch.from_numpy(np.asarray(words).view(np.int64)).to(self._device)
 
     def host_words(self, count: int) -> Any:
-        """Return zeros in pinned host memory, which kernels write and the host can read without waiting for kernels."""
+        """Return an array of `count` zeros in pinned host memory. Kernels write to the array, and the host can read it
+        without waiting for kernels.
+        """
         pinned = torch.zeros(count, dtype=torch.int64, pin_memory=True)
         self._host.append(pinned)
         return pinned.numpy()

@@ -76,7 +76,7 @@ class _Home:
 
 
 class GroupPlans:
-    """Runs plans of a group of ranks as kernels, on one of the ranks. All ranks make the same calls in the same order.
+    """Runs one rank's part of a group's plans as kernels. All ranks make the same calls in the same order.
     A call's tensors must be at the same offsets in symmetric buffers on all ranks, or outside them on all ranks.
     """
 
@@ -100,7 +100,7 @@ class GroupPlans:
         self._placed: dict[str, _Placed] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         shapes = {name: rank_plans.PlanBuffers.of(plan) for name, (plan, _) in requests.items()}
-        # Upper bounds, for any element type, of a piece's size in bytes if the vector is the largest, padding included
+        # Upper bounds, valid for all element types, of a piece's padded size in bytes if the vector is the largest
         unit = 2 * PLAN_ALIGNMENT_BYTES
         pieces = {
             name: -(-most_bytes // (shapes[name].pieces * unit)) * unit + unit
@@ -173,7 +173,7 @@ class GroupPlans:
         return found
 
     def failure(self) -> str | None:
-        """Return one line that lists the blocks of a plan that timed out, or None if no plan has."""
+        """Return one line that lists the blocks that timed out in one plan, or None if no block has timed out."""
         blocked = self.blocked()
         told = "; ".join(
             f"block {block} step {step} {why}" for name, block, step, why in blocked if name == blocked[0][0]

@@ -1,7 +1,7 @@
 """Build native code from its sources at first use, once per version of sources, flags and compiler.
 
-Wheels contain some prebuilt files. They are used if they were built from the same sources and flags and CXX is not
-set.
+Wheels contain some prebuilt files. Unless CXX is set, a prebuilt file is used if it was built from the same sources and
+with the same flags.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Command = tuple[str, ...]
 COMPILERS = ("g++", "clang++", "c++")
 LOG, LOCK = "build.log", "build.lock"
 SHIPPED = Path(__file__).with_name("shipped")
-"""Folder of prebuilt files in the wheel. Each file is in a subfolder named by the hash of its sources and flags."""
+"""Folder of prebuilt files in the wheel. Each file is in a subfolder whose name is the hash of the file's sources and flags."""
 
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
 _LIMIT_S = 900.0
@@ -97,7 +97,7 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
 
 
 def shipped_file(target: NativeTarget, folder: Path) -> Path:
-    """Return the path at which `target` lies in a folder of prebuilt files, if it is there at all."""
+    """Return the path of `target` in `folder`, a folder of prebuilt files. The file itself may be missing."""
     return folder / _hash_of_sources(target, hashlib.sha256()) / target.name
 
 

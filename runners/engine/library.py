@@ -1,4 +1,4 @@
-"""Defines a class for the engine, a C++ library that is built at first use and loaded with ctypes.
+"""Calls the engine, a C++ library that is built at first use and loaded with ctypes.
 
 native/chorale_engine.h defines the C interface. Calls release Python's global interpreter lock.
 """
@@ -329,7 +329,7 @@ class Devices:
 
     chosen:    devices to use, or None
     variables: names of environment variables that may list devices, read if `chosen` is None
-    toward:    host that must be reachable through the device, used if neither lists any device
+    toward:    host that must be reachable through the device; used if neither `chosen` nor a variable lists a device
     """
 
     chosen: str | None = None
