@@ -160,7 +160,7 @@ class RunRequest:
 
     @property
     def without_plans(self) -> dict[str, Program]:
-        """Return the programs that are not plans. For runners whose `validate_request` refuses plans, these are all."""
+        """Return the programs that are not plans: all of them if the runner's `validate_request` refuses plans."""
         return {name: program for name, program in self.programs.items() if isinstance(program, Program)}
 
     @property

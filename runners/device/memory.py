@@ -29,7 +29,8 @@ from chorale.runners.plans.rank_plans import NATIVE, Arithmetic, load_plan_libra
 from chorale.synth.errors import Unavailable
 
 DTYPES = {getattr(torch, each.name.lower()): each for each in DataType if each <= DataType.UINT8}
-"""torch type -> DataType, for the types that both plans and programs support. Tables use the names in lower case."""
+"""torch type -> DataType, for the types that both plans and programs support. Tables write DataType's names in lower
+case."""
 
 
 ENTRY = "chorale_plan"

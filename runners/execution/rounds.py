@@ -170,8 +170,8 @@ class SocketRanks(ABC):
     def load_parts(
         self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
     ) -> None:
-        """Send every rank the command `load` with its parts of `programs`, followed by a part for each algorithm in
-        `library` that calls the library for the same collective. more: further fields of the command
+        """Send every rank the command `load` with its parts of `programs`, followed by one part per algorithm in
+        `library`. Such a part calls the library for the programs' collective. more: further fields of the command
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = ([RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library) for rank in self.ranks)

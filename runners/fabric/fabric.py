@@ -59,13 +59,13 @@ read -r state <>/run/chorale/never
 
 _TOOLS = ("ip", "tc", "unshare", "nsenter", "setsid", "mount")
 _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a container: with CAP_SYS_ADMIN)"
-# /sys shows the devices of the namespace in which it was mounted.
+# /sys shows the devices of the namespace in which it was mounted, so it is mounted again in the rank's namespace.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
 _FORMAT = "chorale-fabric/7"
 
 
 class NamespaceHolder:
-    """Keeps a fabric's namespaces alive with a holder process. Unless detached, it ends with this process or `close`.
+    """Keeps a fabric's namespaces alive with a holder process, which ends with this process or `close` unless detached.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
@@ -241,7 +241,7 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
 class EmulatedFabric:
     """An emulated network: connected namespaces, one for each rank and switch of a topology.
 
-    bits_per_s: total rate of all links when all are busy
+    bits_per_s: sum of the rates of all links
     pid:        the process that keeps the namespaces
     wire_pid:   the process that forwards the packets, with `threads` threads
     efficiency: result of the self-test: with all links busy, the time at the nominal rate (headers included) divided by
@@ -272,7 +272,7 @@ class EmulatedFabric:
         return namespace_name(self.name, rank)
 
     def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
-        """Return the words to put before a command to run it on `rank`. They run the command with exec.
+        """Return the words to put before a command to run it on `rank`. They end with exec, so no shell remains.
 
         The command's process has the files and the working folder of the process that starts it, but the rank's network
         and host name. A user who is not root appears as root in the process.
@@ -310,7 +310,7 @@ class EmulatedFabric:
             raise Unavailable(rule, f"process {self.wire_pid} has ended", way_out)
 
     def networks(self) -> frozenset[str]:
-        """Return the ids of all nodes' network namespaces, in the form in which the link /proc/PID/ns/net has them."""
+        """Return the ids of all nodes' network namespaces, written as in the link /proc/PID/ns/net: `net:[INODE]`."""
         folder = Path(f"/proc/{self.pid}/root/run/netns")
         nodes = range(self.ranks + self.switches)
         return frozenset(f"net:[{(folder / namespace_name(self.name, node)).stat().st_ino}]" for node in nodes)

@@ -1,8 +1,9 @@
-"""Reads the state of an emulated fabric's links from the kernel: up or down, rate (of the tbf queue), bytes carried.
+"""Reads the state of an emulated fabric's links from the kernel: up or down, rate, and number of bytes carried.
 
 `python -m chorale.runners.fabric.link_states` starts a process that enters the nodes' network namespaces. It reads a
-line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
-link that is down and null for a link without a limit. The process ends when its input ends.
+line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link. The rate comes from
+the link's tbf queue. It is 0 if the link is down, and null if the link has no such queue. The process ends when its
+input ends.
 """
 
 import fcntl
@@ -107,7 +108,8 @@ class KernelLinks:
 
 
 class _Node:
-    """Queries one node's network devices over sockets, which stay in its namespace when the process leaves it."""
+    """Queries one node's network devices over sockets, which still work when the process has left the node's namespace.
+    """
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

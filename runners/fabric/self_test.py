@@ -1,10 +1,11 @@
 """Tests a new fabric, which is refused if its links do not reach their rates when all links are busy.
 
 `python -m chorale.runners.fabric.self_test` is one process that acts for all ranks: it opens sockets in all nodes'
-networks and times exchanges between ranks over plain TCP. It reads JSON: `ranks` (namespaces and address of each),
-`streams` (source and target of each) and `exchanges` (for each: seconds without traffic before it, and stream number ->
-bytes). It runs the exchanges and prints JSON: start and end of each stream in each exchange, in seconds on the
-monotonic clock. A stream starts before its first byte is sent, and ends when its last byte is received.
+networks and times exchanges between ranks over plain TCP. It reads JSON: `ranks` (namespaces and address of each rank),
+`streams` (source and target of each stream) and `exchanges`. An exchange has a pause in seconds before its traffic, and
+the bytes to send: stream number -> bytes. The process runs the exchanges and prints JSON: start and end of each stream
+in each exchange, in seconds on the monotonic clock. A stream starts before its first byte is sent, and ends when its
+last byte is received.
 """
 
 import json
@@ -47,8 +48,8 @@ def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
     Each rank sends to all direct neighbours. Rank r at a switch also sends to rank (r + n/2) mod n, where n is the
-    number of all ranks (the target is in another box if there are several boxes), and to one of the ranks at the same
-    switch, which is chosen in the same way.
+    number of all ranks (the target is in another box if there are several boxes), and to the rank half-way around the
+    list of ranks at the same switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -80,10 +81,10 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
 
 
 def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int]) -> float:
-    """Return a lower bound for the seconds that streams of these sizes take if they start together, headers included.
+    """Return a lower bound for the seconds that streams of these sizes take if they start together.
 
-    It is the larger of two times: the time of the busiest link, and the time of the slowest stream if it were alone
-    (its bytes at the rate of the slowest link on its path).
+    It is the larger of two times, both with headers: the time of the busiest link, and the time of the slowest stream
+    if it were alone (its bytes at the rate of the slowest link on its path).
     """
     rates, load, longest = arc_rates(plan), Counter[Arc](), 0.0
     for stream, size_bytes in sizes_bytes.items():

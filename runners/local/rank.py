@@ -25,7 +25,7 @@ from chorale.synth.collective import Collective, CollectiveName
 
 
 class LocalRank(SocketRank[RankParts]):
-    """Executes the local runner's commands in the process of one rank; `SocketRank` has the commands of all runners.
+    """Executes the local runner's commands in the process of one rank; `SocketRank` lists those that all runners share.
 
     listen   address at which to listen for other ranks              -> listening, with the address to connect to
     gloo     file and network device for Gloo's collectives          -> joined
@@ -67,7 +67,7 @@ def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float
 
 
 NETWORK = -1
-"""Number of the process that emulates the network, where other processes have their rank."""
+"""Number of the process that emulates the network. Every other process has its rank as its number."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -107,7 +107,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
-    """Start the ranks, then the emulated network if there is one; return process id -> rank, in order of the start."""
+    """Start the ranks, then the emulated network if there is one; return process id -> rank or NETWORK, in this order.
+    """
     _, network, *controls = streams
     launcher = os.getpid()
     children: dict[int, int] = {}
@@ -149,7 +150,7 @@ def _serve_as_rank(channel: FramedSocket, rank: int, ranks: int, task: Message) 
     if task["namespaces"]:
         launcher = os.getppid()
         enter_namespaces(tuple(task["namespaces"][rank]))
-        _live_no_longer_than(launcher)  # entering namespaces cancels it
+        _live_no_longer_than(launcher)  # entering namespaces has cancelled PDEATHSIG
     engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
     LocalRank(channel, engine, plans, rank, ranks).serve()
 

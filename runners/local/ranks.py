@@ -68,7 +68,7 @@ class NetworkControl:
         self._known |= missing
 
     def error(self) -> str:
-        """Return why the network ended, if it reported a reason."""
+        """Return the reason that the emulated network reported for its end, or `it gave no reason`."""
         self._stream.setblocking(False)
         with contextlib.suppress(OSError):
             self._text += self._stream.recv(65536)
@@ -168,7 +168,7 @@ class LocalRanks(SocketRanks):
     def load(
         self, programs: Iterable[AnyProgram], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
     ) -> None:
-        """Send every rank its parts of `programs`, followed by one for each library algorithm. Also set the link rates.
+        """Send every rank its parts of `programs`, then a part for each library algorithm. Also set the link rates.
 
         link_mbps: rate of links with the `full_bandwidth`; None if the network is not emulated
         """

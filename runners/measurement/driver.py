@@ -23,7 +23,7 @@ from chorale.synth.topology.topology import Topology
 
 CONFIDENCE = 0.95
 MOST_EFFICIENCY = 1.01
-"""Highest credible efficiency of a measurement. It exceeds 1 because clocks of different processes are compared."""
+"""Highest credible efficiency of a measurement. It exceeds 1 to allow for errors between the clocks of processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class LinkLimit:
     """A lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
     It comes from a proven bound for the links, which takes switches that add and multicast into account if the network
-    has them. It does not include latencies and headers.
+    has them. It does not include latencies or headers.
     """
 
     seconds_per_byte: float
@@ -147,7 +147,7 @@ def believable(request: RunRequest, outcome: Outcome) -> Outcome:
 
 
 def measure_on(config: RunnerConfig, home: Path, request: RunRequest) -> Measurement:
-    """Measure `request` on a new runner and close it. Raises CheckFailed if nothing was measured."""
+    """Measure `request` on a new runner, which is then closed. Raises CheckFailed if nothing was measured."""
     with closing(config.create(home)) as running:
         outcome = running.submit(request)
     if isinstance(outcome, RunFailure):

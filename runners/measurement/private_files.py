@@ -39,10 +39,10 @@ def runtime_folder() -> Path:
 
 
 def temporary_folder(max_path_bytes: int = 4096) -> Path:
-    """Return this user's folder on a disk for short-lived files; create it if necessary.
+    """Return this user's folder for short-lived files, which is on a disk; create it if necessary.
 
-    It is in the home folder if other users have taken its name in the folders for temporary files. Its path is at most
-    `max_path_bytes` long, because the paths of sockets in the folder are limited to 107 bytes.
+    The folder is in the home folder if other users have taken its name in the folders for temporary files. Its path has
+    at most `max_path_bytes` bytes, because the paths of sockets in the folder are limited to 107 bytes.
     """
     name = f"chorale-{os.geteuid()}"
     parents = dict.fromkeys((tempfile.gettempdir(), *TEMPORARY))

@@ -29,7 +29,7 @@ START_LIMIT_S = 30.0
 class MpiRanks(StartedRanks):
     """Starts and controls the ranks of one MPI job, which serves one request after another.
 
-    transport: (`mpi` or `tcp`, network device for `tcp` or None)
+    transport: name of the transport (`mpi` or `tcp`), and the network device for `tcp` (None to let ranks choose)
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class Runtime:
     scheduled: str | None
     library: str  # the file that test programs link to
     threadblocks: int | None = None  # per rank, if the runtime supports fewer than its target
-    needs_channels: bool = False  # whether a variable must tell it the program's number of channels
+    needs_channels: bool = False  # whether a variable must contain the program's number of channels
 
 
 MSCCL = Runtime(

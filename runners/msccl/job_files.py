@@ -159,11 +159,11 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
         algorithms/program.xml: the program, alone in its folder
         environment/MODE.sh:    each mode's variables, see `chorale.runners.msccl.commands`
         rank.sh, run.sh:        one rank's work, and the launch of all ranks
-        job.sbatch:             the same for Slurm's queue, with the launcher srun
+        job.sbatch:             the script for Slurm's queue, only if the launcher is srun
         README.md:              the commands, and how to check that the program ran
 
     Raises InvalidInput if the runtime cannot execute the program or would not use it at one of the sizes, or if hosts
-    and GPUs do not match its ranks. Equal arguments give identical bytes.
+    and GPUs do not match the program's ranks. Equal arguments give identical bytes.
     """
     runtime = runtime_for(options.runtime, program)
     for size_bytes in options.sizes_bytes:

@@ -47,9 +47,9 @@ class TableRow:
 def parse_row(line: str) -> TableRow | None:
     """Parse a table row; return None if `line` is not one.
 
-    A row has size, count, type, operation and root, then 8 numbers (16 with -I), and with -S date and time. Until
-    version 2.11, rows have an error instead of the number of wrong elements, and omit an operation or a root without
-    meaning.
+    A row has size, count, type, operation and root, then 8 numbers (16 with the option -I). With -S, date and time
+    follow. Until version 2.11, rows have an error instead of the number of wrong elements, and they omit the operation
+    or the root if the collective has none.
     """
     words = line.split()
     rest = words[3:]
@@ -179,9 +179,10 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 
 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
-    """Return a message if the program's times equal the library's at every size, as if the program had not run, or else
-    None. If a runtime logs no calls, there is no other evidence. A program that is as fast as the library at every
-    measured size cannot be distinguished from it: measure more sizes.
+    """Return a message if the program's times equal the library's at every size, otherwise None.
+
+    Equal times suggest that the library ran instead of the program. If a runtime logs no calls, there is no other
+    evidence. A program may also really be as fast as the library at every measured size: then measure more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
     if max(apart.values()) > SAME_TIME_TOLERANCE:

@@ -138,7 +138,7 @@ class Nccl:
         return bytes(memoryview(made))
 
     def communicator(self, unique_id: bytes, rank: int, ranks: int, settings: LibrarySettings | None) -> int:
-        """Create a communicator; all ranks call this. Its tuner reads the current file in NCCL_TUNER_CONFIG_FILE."""
+        """Create a communicator; all ranks call this. Its tuner reads the file that NCCL_TUNER_CONFIG_FILE names."""
         config, made = self._config(settings), Pointer()
         common = _UniqueId.from_buffer_copy(unique_id)
         self._do("CommInitRankConfig", ctypes.byref(made), ranks, common, rank, ctypes.byref(config))

@@ -86,7 +86,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """Has the methods of `HostDevice`, for GPU `index`. prefix: how the runtime's function names begin, cuda or hip"""
+    """Has the methods of `HostDevice`, for GPU `index`. prefix: cuda or hip, as in names of the runtime's functions"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix

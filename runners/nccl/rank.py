@@ -234,7 +234,7 @@ class NcclParts:
 
 
 class NcclRank(SocketRank[NcclParts]):
-    """Executes the nccl runner's commands in the process of one rank; `SocketRank` has the commands of all runners.
+    """Executes the nccl runner's commands in the process of one rank; `SocketRank` lists those that all runners share.
 
     ids    number of new communicators             -> their ids (rank 0 only)
     load   the parts and the ids                   -> loaded

@@ -336,7 +336,7 @@ class NcclRunner(GpuRunner[NcclConfig]):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Make a logged call with each setting at each size. Raises RunStopped unless logs show that it was used."""
+        """Make a logged call with each setting at each size. Raises RunStopped unless logs show that all were used."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]

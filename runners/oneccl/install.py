@@ -66,7 +66,7 @@ SOURCES = Path(__file__).parent / "native"
 def build_library() -> Path:
     """Return the path of the library built from native/oneccl.cpp; build it first if necessary.
 
-    Raises Unavailable, with a command that fixes it, if a compiler or oneCCL's packages are missing.
+    Raises Unavailable, with a command that installs what is missing, if there is no compiler or no oneCCL package.
     """
     root = find_parts()
     target = NativeTarget(

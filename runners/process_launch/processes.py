@@ -22,7 +22,7 @@ NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
 LOOK_S = 0.05
-"""Seconds between two checks of a process's memory. It may exceed its limit by what it allocates in this time."""
+"""Seconds between two checks of a process's memory. In between, the process may exceed its limit."""
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -96,9 +96,9 @@ rm -rf "$folder" || rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 &
 exec 3<&-
 exec "$@" </dev/null
 """
-"""Before the shell becomes the process, it starts a guard in its process group. When the pipe from the owner closes,
+"""Before the shell executes the command, it starts a guard in its process group. When the pipe from the owner closes,
 the guard removes the folder (twice, because a process may still write into it) and kills the group. If there is a grace
-period, the guard sends SIGTERM and waits before that."""
+period, the guard first sends SIGTERM and waits."""
 
 
 def rank_environment() -> dict[str, str]:
@@ -113,7 +113,7 @@ def rank_environment() -> dict[str, str]:
 class LocalHost:
     """Implements `Host` with processes on this machine, each in its own process group.
 
-    prefix: words to put before a command to run it elsewhere, such as in a namespace; they run it with exec
+    prefix: words to put before a command to run it elsewhere, such as in a namespace; they must end with exec
     """
 
     def __init__(self, address: str = LOOPBACK_ADDRESS, prefix: tuple[str, ...] = ()) -> None:

@@ -46,7 +46,7 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 TOKEN_BYTES = 32
 _OTHERS = 0o077
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Environment variable that makes Ray use only loopback if it is off, as it is by default on Windows and macOS."""
+"""Environment variable. If it is off, as it is by default on Windows and macOS, Ray uses only loopback."""
 MAX_PARENT_BYTES = 36
 """Maximum length in bytes of the path of Ray's parent folder: Ray appends up to 70 characters, and socket paths are
 limited to 107 bytes."""

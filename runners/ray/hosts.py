@@ -32,7 +32,7 @@ class RayHosts:
     `needs` until `close`. If there is no cluster, a local one is started. Raises Unavailable if there are not enough
     nodes with GPUs.
 
-    hosts:       one host per rank; None if `needs` is None and there is no cluster or not a node for each rank
+    hosts:       one host per rank; without `needs`, None if there is no cluster, or if it lacks a node for a rank
     own_address: address at which the nodes reach this process
     """
 

@@ -129,7 +129,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Refuse a request and stop reading. The connection closes after `REFUSED_S`."""
         self._is_refused = True
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # otherwise its response would resume reading
+            self.cycle.disconnected = True  # otherwise the cycle would resume reading
             self.cycle.message_event.set()
         self.flow.pause_reading()
         head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(msg)}\r\n"

@@ -91,7 +91,7 @@ class RayTaskBackend:
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Return the memory in bytes of the node that has most. No task can use more than that."""
+        """Return the memory in bytes of the node that has the most. No task can use more than that."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
 
@@ -101,7 +101,7 @@ class RayTaskBackend:
         self._references[key] = task.remote(computation, argument, self._board, key, memory_bytes)
 
     def cancel(self, key: str) -> None:
-        """Kill the worker that computes `key`. Unless it had already ended, `ended` then reports it as cancelled."""
+        """Kill the worker of computation `key`. `ended` then reports `key` as cancelled unless it was already done."""
         if key in self._references:
             ray.cancel(self._references[key], force=True)
 

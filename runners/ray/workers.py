@@ -129,7 +129,7 @@ class RayWorkers:
         self._running: dict[Any, _Call] = {}
         self._lost = False
         self._dead_before = _dead_nodes()
-        self._dead: set[str] = set()  # nodes that died since then
+        self._dead: set[str] = set()  # nodes that died after those in `_dead_before`
         self._looked_s = 0.0
         self._failed_starts = 0
         self._started_s = time.monotonic()

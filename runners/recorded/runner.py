@@ -40,7 +40,7 @@ class RecordedRunner:
     instances come from `RunRequest.settings`, or else from the program's name. Repetitions are drawn with the request's
     seed (see `chorale.runners.recorded.table`), so identical requests have identical outcomes. Programs that were not
     recorded, or for which the runtime fell back to the library, are rejected. The times of the algorithm `rccl` are
-    those of the library's fastest recorded launch at each size, with any settings.
+    those of the library's fastest recorded launch at each size, whatever its settings.
     """
 
     name = "recorded"

@@ -148,8 +148,8 @@ SAME_TIME = 0.03
 """If two times differ by at most this fraction, they may come from the same algorithm."""
 
 MIN_SAME_SHARE = 0.5
-"""If a schedule takes the same time as more than this fraction of the other schedules (median over sizes and buffers),
-it did not run."""
+"""If a schedule takes the same time as more than this fraction of the other schedules, it did not run. The median
+fraction over all sizes and buffers counts."""
 
 MIN_WITNESSES = 3
 """Minimum number of far slower runs, or of schedules to compare, to conclude that a schedule did not run."""
@@ -162,7 +162,7 @@ most EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller s
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
     """Find schedules that the runtime never executed out of place, because it fell back to the library.
 
-    Returns schedule -> largest size in bytes at which the runtime did not execute it in place either, or 0.
+    Returns schedule -> largest size in bytes at which the runtime did not execute it in place either; 0 if none.
     runs: runs of schedules, without the library's own runs
     """
     grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
@@ -258,8 +258,8 @@ class RecordedTable:
     def configurations(
         self, fabric: str, collective: str, *, of_library: bool = False
     ) -> tuple[RecordedConfiguration, ...]:
-        """Return the configurations of schedules (or, if `of_library`, of vendor libraries) in the table's order. Those
-        that fell back to the library are included.
+        """Return the configurations of schedules (or, if `of_library`, of vendor libraries) in the table's order.
+        Schedules for which the runtime fell back to the library are included.
         """
         wanted = (fabric, collective, of_library)
         return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)

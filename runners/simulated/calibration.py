@@ -119,8 +119,9 @@ class Calibration:
         return float(np.dot(observation.factors, coefficients))
 
     def network_model(self, topology: Topology) -> NetworkModel:
-        """Return alpha and bandwidths for simulations on `topology`, whose times lack `constant_s` and `overhead_s`.
+        """Return alpha and bandwidths for simulations on `topology`.
 
+        The simulated times do not include `constant_s` and `overhead_s`.
         Raises InvalidInput for a topology with another bandwidth unit.
         """
         if topology.bandwidth_unit != self.bandwidth_unit:
@@ -166,7 +167,7 @@ class Calibration:
 def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calibration:
     """Fit the model's four coefficients, none of them negative, by least squares of relative errors.
 
-    Raises CheckFailed if no bandwidth explains the times, for example because all sizes are too small to show one.
+    Raises CheckFailed if no bandwidth explains the times, for example because all sizes are too small to show it.
     """
     coefficients = _fitted(observations)
     if coefficients[3] <= 0:

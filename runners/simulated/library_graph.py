@@ -176,7 +176,7 @@ class LibraryFabric:
 
     def tree_graph(self, rings: LibraryGraph) -> LibraryGraph:
         """Return one tree per ring. Over several boxes, a tree may have a higher rate within a box than a ring, because
-        it uses one fewer link there.
+        the tree uses one fewer link there.
         """
         if not self.nics or self.box_ranks < 2:
             return rings

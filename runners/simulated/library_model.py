@@ -89,7 +89,8 @@ def library_algorithms(
 
     library: None for NCCL or RCCL, together with MPI libraries unless the ranks are known to be GPUs
 
-    If bandwidths are in units of links, only MPI libraries' algorithms are returned, with 1 byte per second per link.
+    If bandwidths are in units of links, only MPI libraries' algorithms are returned. Their rates are those for links
+    that carry 1 byte per second.
     """
     found: list[LibraryAlgorithm] = []
     if collective.name.value not in MPI_METHODS:
@@ -103,7 +104,7 @@ def library_algorithms(
             if verified is not None:
                 rate = float(unit_bytes_per_s(topology) / verified.cost.time_per_byte)
                 latency_s = 0.0
-                if topology.bandwidth_unit != "link":  # the time of an empty vector with the links' or usual latencies
+                if topology.bandwidth_unit != "link":  # time of an empty vector; the usual latencies if all are 0
                     model, streams = NetworkModel.usual(topology), traffic_of(verified.schedule).streams()
                     latency_s = float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))
                 found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, latency_s, rate, method))

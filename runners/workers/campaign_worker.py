@@ -117,9 +117,9 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
 def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
     """Return the indices of the sizes at which a program is not clearly slower than the best known one.
 
-    If a reference was measured too, each repetition is compared with the reference's repetition next to it, because
-    other load on the machine slows both. If the program is as fast as the best known one, all n of its repetitions
-    exceed the ratio with a probability of at most 2^-n.
+    If a reference was measured too, each repetition is compared with the reference's repetition of the same number,
+    because other load on the machine slows both. If the program is as fast as the best known one, all n of its
+    repetitions exceed the ratio with a probability of at most 2^-n.
     """
     on = []
     for index, ratio in enumerate(race.ratios):

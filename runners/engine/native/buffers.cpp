@@ -37,7 +37,7 @@ void Buffers::prepare(const Program& program, const chorale_call& call, int rank
     bases_[2] = scratch_.data();
 }
 
-// Whether the program can work directly on the caller's memory.
+// Returns whether the program can work directly on the caller's memory.
 bool Buffers::works_there(const Program& program, const chorale_call& call, int rank) const {
     const auto* input = static_cast<const char*>(call.input);
     const auto* output = static_cast<const char*>(call.output);

@@ -6,7 +6,7 @@
 
 namespace chorale {
 
-// Returns the checksum of the bytes with the checksum `previous` (0 if there are none), followed by `size` bytes.
+// Returns the checksum of earlier bytes and `size` more. previous: checksum of the earlier bytes; 0 if there are none
 uint32_t crc32c(uint32_t previous, const void* bytes, size_t size);
 
 }  // namespace chorale

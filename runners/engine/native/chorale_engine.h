@@ -30,8 +30,8 @@ enum { CHORALE_FLOAT32, CHORALE_FLOAT64, CHORALE_FLOAT16, CHORALE_BFLOAT16, CHOR
        CHORALE_FLOAT128 /* long double */ };
 enum { CHORALE_SUM, CHORALE_AVG, CHORALE_MIN, CHORALE_MAX, CHORALE_PROD };
 
-/* Times of one instruction in nanoseconds of CLOCK_MONOTONIC: when the block had reached it and everything that it
- * waits for had happened, when its first byte moved, and when it was finished. */
+/* Times of one instruction in nanoseconds of CLOCK_MONOTONIC: when the block had reached the instruction and everything
+ * that the instruction waits for had happened, when its first byte moved, and when it was finished. */
 typedef struct {
     int32_t block, step, part, piece;
     int64_t ready_ns, start_ns, end_ns;

@@ -21,8 +21,8 @@ std::vector<DeviceAddress> device_addresses();
 // Returns the addresses at which other ranks can reach this rank: a list of alternative addresses for each link.
 //
 // chosen: list of devices, each given by its name (or a prefix of it), its address or its network. "^" before the list
-//   means all devices except these; "=" means that names are not prefixes. If it is empty, the first environment
-//   variable in `variables` whose list contains an existing device is used. Variables with names that end with
+//   means all devices except these; "=" means that names are not prefixes. If `chosen` is empty, the first environment
+//   variable in `variables` whose list contains an existing device is used instead. Variables with names that end with
 //   "exclude" list devices not to use.
 // toward: a host. If no devices are chosen, use the device that routes to this host, else any device, containers' last.
 //

@@ -139,8 +139,8 @@ bool Executor::advance(size_t number) {
     return false;
 }
 
-// If everything that the next piece waits for has happened, prepares the piece and returns true. Otherwise the block
-// waits for another block.
+// If everything that the next piece waits for has happened, prepares the piece and returns true. Otherwise makes the
+// block wait for another block and returns false.
 bool Executor::begin(State& state, size_t number) {
     const Instruction& step = state.block->steps[state.step];
     if (state.piece == 0 && unmet(state, false) != nullptr) {
@@ -294,8 +294,8 @@ bool Executor::is_passing(const State& state, const Wait& wait) const {
     return wait.shift >= 0 && parts_ == 1 && other.part == state.part && other.step == wait.step && other.has_begun;
 }
 
-// Returns the first unmet wait of the current step. If `counts_passing` is false, waits for a step that has begun to
-// store bytes which this step may use do not count.
+// Returns the first unmet wait of the current step. If `counts_passing` is false, waits for which `is_passing` is true
+// do not count.
 const Wait* Executor::unmet(const State& state, bool counts_passing) const {
     for (const Wait& wait : state.block->steps[state.step].waits)
         if (!is_met(state, wait) && (counts_passing || !is_passing(state, wait))) return &wait;

@@ -51,7 +51,7 @@ struct Caller {
 };
 
 // Returns the alternative addresses for this connection, best first: those in one of this machine's networks, then
-// others, and last those that this machine has as well.
+// others, and last those that are also addresses of this machine.
 std::vector<std::string> ways_to(const std::string& addresses, int rank, const Links::Key& key) {
     const auto links = split(addresses, ',');
     if (links.empty()) throw Failure(CHORALE_INVALID, "a rank has no address");

@@ -17,9 +17,8 @@ struct Place {
 
 struct Wait {
     size_t block, step;
-    // Distance in chunks from the first chunk that the other step stores to the first chunk that this step reads, if
-    // the other step stores all chunks that this step reads. This step may then start with the first bytes. Otherwise
-    // -1.
+    // If this step may use the first bytes while the other step still stores more: distance in chunks from the first
+    // chunk that the other step stores to the first chunk that this step reads. Otherwise -1.
     int64_t shift;
 };
 

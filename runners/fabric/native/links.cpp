@@ -6,7 +6,7 @@
 //   device NUMBER NAME                      numbers count from 0
 //   link FROM TO BITS_PER_S QUEUE_BYTES ACKNOWLEDGEMENTS_ONLY THREAD
 //   go
-// It then prints "ready PID" and closes its pipes.
+// After "go", the process prints "ready PID" and closes its pipes.
 #include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>

@@ -2,7 +2,7 @@
 // rates.
 //
 // Usage: chorale_network FD NAME; FD is the control socket and NAME the abstract name of the socket that ranks connect
-// to. It ends when the control socket is closed. Lines of words on the control socket:
+// to. The process ends when the control socket is closed. Lines of words on the control socket:
 //   link NUMBER NS_PER_BYTE    adds a link, numbered from 0, or changes its pace
 //   path SRC DST CHANNEL LINK… sets the links of a connection, unless they are already set
 //   done                       makes the network answer "done"

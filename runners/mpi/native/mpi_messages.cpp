@@ -77,7 +77,7 @@ private:
         if (test_some(static_cast<int>(owners_.size()), handles_.data(), &count, done_.data(), statuses_.data()))
             return false;
         for (Request* owner : owners_) owner->is_fresh = true;
-        // In descending order, because the last handle takes the place of a removed one and must itself be unfinished.
+        // Removed in descending order: the last handle takes the place of each removed one, so it must be unfinished.
         std::sort(done_.begin(), done_.begin() + std::max(count, 0), std::greater<int>());
         for (int i = 0; i < count; i++) remove(static_cast<size_t>(done_[static_cast<size_t>(i)]));
         return true;
