@@ -108,8 +108,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Queries one node's network devices over sockets, which still work when the process has left the node's namespace.
-    """
+    """Queries one node's network devices over sockets. They still work after the process has left that namespace."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -107,8 +107,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
-    """Start the ranks, then the emulated network if there is one; return process id -> rank or NETWORK, in this order.
-    """
+    """Start the ranks, then the emulated network, if any. Return process id -> rank or NETWORK, in this order."""
     _, network, *controls = streams
     launcher = os.getpid()
     children: dict[int, int] = {}

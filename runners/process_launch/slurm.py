@@ -56,7 +56,7 @@ def node_name() -> str:
 
 
 def node_facts() -> dict[str, str]:
-    """Return facts to store with results: this node's name in a Slurm job, because each job may run on different nodes."""
+    """Return facts to store with results: this node's name in a Slurm job, because jobs may run on different nodes."""
     return {"nodes": node_name()} if in_slurm_job() else {}
 
 
