@@ -1,7 +1,8 @@
 """Defines the benchmarks. The `facts` of a case (counts, exact costs, digests) must not change between versions.
 
-Compares the costs of schedules with certified bounds, the time to compute bounds with the time of NetworkX's maximum
-flows, and the time and memory of complete commands with limits. `chorale bench` imports this module by name.
+Costs of schedules are compared with certified bounds. The time to compute bounds is compared with the time of
+NetworkX's maximum flows. The time and memory of complete commands are compared with limits. `chorale bench` imports
+this module by name.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ BOUNDS = Benchmark(
 )
 
 RANDOM = "random-regular:"
-"""Prefix of the name of a random network, followed by DEGREE,NODES (seed 1). The network is read from a file."""
+"""Prefix of a random network's name, followed by DEGREE,NODES. Such a network has seed 1 and is read like a file."""
 
 
 def _network(spec: str) -> Topology:
@@ -169,8 +170,8 @@ COMMAND = (
     "finally:\n    peak = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]\n"
     f"    print(json.dumps([int(peak), sorted(set(sys.modules) & set({_UNUSED!r}))]), file=sys.stderr)"
 )
-"""Runs `chorale`, then prints its peak memory in KiB from /proc (`wait4` would include the parent's) and which large
-libraries it has imported."""
+"""Python code that runs `chorale`, then prints its peak memory in KiB and the large libraries that it imported. The
+memory is read from /proc, because `wait4` would include the parent's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ def run_command(case: str) -> BenchmarkOutcome:
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a command's output that is identical on every machine."""
+    """Return the parts of a command's output that are identical on every machine."""
     if "optimality" in document:
         names = ("steps", "transfers", "chunks_per_shard", "trees_per_root", "id")
         costs = {"time_per_byte": document["cost"]["time_per_byte"], "gap": document["optimality"]["gap"]}

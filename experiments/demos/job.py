@@ -96,7 +96,7 @@ def chorale(*words: str) -> str:
 
 
 def comparison(gloo: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare training with Gloo and with programs: median step time without the first step, losses, program calls."""
+    """Return median step times (without first steps), whether losses are equal, and the programs and fallbacks used."""
     trainings = {"gloo": gloo, "chorale": ours}
     return {
         "step_s": {name: statistics.median(training["step_s"][1:]) for name, training in trainings.items()},

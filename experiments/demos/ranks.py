@@ -24,7 +24,7 @@ from chorale.synth.shadowing import outside_working_folder
 from chorale.synth.topology.topology import Topology
 
 _PORT = 29400
-_GRACE_S = 90.0  # time to import torch on a busy machine
+_GRACE_S = 90.0  # seconds that importing torch may take on a busy machine
 _SHOWN_LINES = 400
 _IMPORTED = ["torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp", "torch.optim"]
 _PR_SET_PDEATHSIG = 1

@@ -1,4 +1,4 @@
-"""Compares the Pareto frontiers of our finder with the paper's, also for each kind of network (figure 15)."""
+"""Compares the Pareto frontiers of our finder with the paper's, and the best kinds of networks with figure 15."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -220,7 +220,7 @@ def _all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
 
 
 def _frontier_all_rows(parts: Sequence[Any]) -> list[Row]:
-    """Return a row for each range of node counts between successive powers of two, then rows for printed points."""
+    """Return a row for each range of node counts from one power of two to the next, then rows for printed points."""
     ours, theirs = map(frontiers_of, parts)
     rows, low = list[Row](), SMALLEST
     while low <= max(ours):
@@ -245,7 +245,7 @@ def _frontier_all_rows(parts: Sequence[Any]) -> list[Row]:
 
 def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
     def lacks(frontier: Frontier, other: Frontier) -> bool:
-        """Return whether `other` has a point that is better in steps or bandwidth than each point of `frontier`."""
+        """Return whether `other` has a point that no point of `frontier` equals or beats in steps and bandwidth."""
         return any(
             not any(one.steps <= point.steps and one.bandwidth_factor <= point.bandwidth_factor for one in frontier)
             for point in other

@@ -1,7 +1,7 @@
 """Reproduces figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
 
-Line graphs of optimal bases and generalized Kautz graphs are compared with the minimum bandwidth time. The times of
-allreduce and all-to-all on large networks of degree 4 are compared with those on rings, trees and tori.
+Figures 3 and 18 compare line graphs of optimal bases, and generalized Kautz graphs, with the minimum bandwidth time.
+Figure 7 compares the times of allreduce and all-to-all on large networks of degree 4 with rings, trees and tori.
 """
 
 import math
@@ -49,7 +49,7 @@ def _torus(nodes: int) -> str | None:
 
 
 def _circulant(nodes: int) -> str:
-    """Return the circulant with two offsets that has the smallest diameter (theorem 22)."""
+    """Return the circulant graph that has the smallest diameter among those with two offsets (theorem 22)."""
     offset = math.ceil((math.sqrt(2 * nodes - 1) - 1) / 2)
     return f"circulant:{nodes},{offset},{offset + 1}"
 
@@ -59,7 +59,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Network -> (allreduce method, function that returns the network's spec for a number of nodes, None if none)."""
+"""Network -> (allreduce method, function from the number of nodes to the network's spec, or to None without one)."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -179,12 +179,12 @@ _LINE_GRAPHS = [
     for times in range(10)
     if size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES
 ]
-"""(base, number of nodes, number of times that the line graph is taken)."""
+"""(base, its number of nodes, number of times that the line graph is taken)."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 
 def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
-    """Compare the `times`-fold line graph of `base` with the costs in corollary 7.1, which are exact for BFB."""
+    """Compare BFB on the `times`-fold line graph of `base` with the costs in corollary 7.1, which are exact for BFB."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
         measured = measure_schedule(spec, "bfb")
@@ -251,11 +251,11 @@ FIGURE_18_MAX_NODES = 2000
 _STRIDE, _QUICK_STRIDE = 7, 50
 _BATCHES = 8
 _MAX_RATIO = 2
-"""Maximum of T_B relative to its minimum, according to the caption."""
+"""Maximum ratio of T_B to its lower bound, according to the figure's caption."""
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:
-    """Divide node counts into batches that take about equally long: (degree, first node count, increment)."""
+    """Return batches of node counts that take about equally long, each as (degree, first node count, increment)."""
     firsts = range(0, _BATCHES * stride, stride)
     return [(degree, degree + 1 + first, _BATCHES * stride) for degree in DEGREES for first in firsts]
 

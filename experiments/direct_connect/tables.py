@@ -112,7 +112,7 @@ SIZE_BYTES = 2**20
 """The size that the paper calls 1 MB. With 10^6 bytes, only its allreduce time on ShiftedRing would be reproduced."""
 NODE_BITS_PER_US = 100_000
 TABLE_4_GAP, TABLE_7_GAP = Fraction(1, 200), Fraction(1, 1000)
-"""Accepted relative gap between a rate's bounds: about the precision of the printed digits."""
+"""Accepted relative gap between the bounds on an all-to-all rate: about the precision of the printed digits."""
 _TABLE_4_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
 """Topologies whose all-to-all rates take 10 s to a minute each to compute."""
 _TABLE_7_QUICK_NODES = 128
@@ -288,7 +288,7 @@ TABLE_6 = Experiment(
 
 
 Steps = Literal["Moore", "at most one more", "more"] | int
-"""A claim about T_L: equal to the Moore bound, at most 1 above it, above it on this network, or equal to a number."""
+"""A claim about T_L: it equals the Moore bound, exceeds it by at most 1, exceeds it on this network, or is a number."""
 
 
 @dataclass(frozen=True, slots=True)

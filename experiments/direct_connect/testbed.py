@@ -39,7 +39,7 @@ from chorale.tuner.costs.pricing import simulate_program
 
 OURS, SHIFTED_RING, SHIFTED_BFB_RING, TREES = "ours", "shifted ring", "shifted BFB ring", "double binary tree"
 ALPHA_US, FIXED_US, NODE_GBPS = Fraction("13.33"), Fraction("21.60"), 79
-"""The paper's fit for its testbed: microseconds per step and per call, and Gbit/s out of a node."""
+"""Constants that the paper fits to its testbed: microseconds per step and per call, and Gbit/s out of a node."""
 LINKS_OF_A_NODE = 4
 SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
@@ -47,8 +47,8 @@ LINK_MBPS = 25
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
 """The paper's sizes -> the sizes that replace them in live runs.
 
-A step takes a few hundred microseconds there. At the first size, the number of steps dominates the time; at the last
-size, the number of bytes does; at the middle size, both take about equally long on rings.
+A step takes a few hundred microseconds in live runs. At the first size, the number of steps dominates the time; at the
+last size, the number of bytes does. At the middle size, both matter about equally on rings.
 """
 TREE_CHUNKS = (1, 16)
 """Chunk counts to try for trees in live runs, because trees stream their chunks. Only the fastest time is used."""
@@ -123,7 +123,7 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 class SpeedupClaim:
     """A claim: `better` takes less time than `worse` at `size`, by the fraction `printed` on average over `nodes`.
 
-    reasons: origin of the times (model or live) -> why the claim is not reproduced; without a reason, it must be
+    reasons: origin of the times (model or live) -> why the claim is not reproduced; a claim without a reason must be
     """
 
     size: str
@@ -147,7 +147,7 @@ class SpeedupClaim:
 
 
 def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]:
-    """Return a row for each of the paper's sizes: times in the model fitted to the testbed, or measured live."""
+    """Return a row for each of the paper's sizes, with times that the model of the testbed predicts or live times."""
     facts: dict[str, Any] = {"kind": "times", "where": where, "nodes": nodes, "spec": "", "reason": None, "holds": True}
     if where == SIMULATED:
         sizes, schedules = SIZES_BYTES, {rival.name: rival.verified() for rival in rivals}
@@ -221,7 +221,7 @@ FIGURE_6 = Experiment(
 FIGURE_13_NODES = 8
 _NETWORKS = {"hypercube": "hypercube:3", "twisted": "twisted-hypercube:3"}
 _BFB, _HALVING, _RING, _TREES = "BFB", "halving and doubling", "one ring", "double binary tree"
-"""Algorithm names. NCCL cannot run here, so its algorithms, ring and double binary tree, represent it."""
+"""Algorithm names. NCCL cannot run here, so its two algorithms, one ring and double binary tree, stand for it."""
 _BASELINE = f"{_HALVING} on hypercube"
 _FIGURE_13_RIVALS = tuple(
     Contender(f"{scheme} on {network}", spec, method, chunks)
@@ -270,7 +270,7 @@ _FIGURE_14_BUSY = (
 def _line_row(
     points: Sequence[Row], line: str, x: str, y: str, printed: str, errors: tuple[float, float], near: float, far: float
 ) -> Row:
-    """Fit a line to `points`, from key `x` to key `y`. Return a row with our relative errors and the paper's.
+    """Fit a line that predicts key `y` of `points` from key `x`. Return a row with our relative errors and the paper's.
 
     line: T_L or T_B, the part of the time to which the line is fitted; a T_B line passes through the origin
     near, far: maximum mean error of a match, and maximum mean error that a busy machine (`_FIGURE_14_BUSY`) explains
@@ -288,7 +288,7 @@ def _line_row(
 
 
 def _points(nodes: int) -> list[Row]:
-    """Return a row for each bandwidth-optimal contender with its live times; `factor_us`: T_B at the full link rate."""
+    """Return a row with live times for each bandwidth-optimal contender. `factor_us` is T_B at the full link rate."""
     rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
     times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _FIGURE_14_REPEATS)
     rows: list[Row] = []
@@ -334,7 +334,7 @@ FIGURE_14 = Experiment(
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LARGE_BYTES = 100 * 10**6
 _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
-"""Average bandwidth gain of BFB that the paper measured at 100 MB and above; on the cube, BFB "matches"."""
+"""Average bandwidth gain of BFB that the paper measured at 100 MB and above; on the cube it says BFB "matches"."""
 _GAIN_WITHIN, _LIVE_GAIN_WITHIN = 0.05, 0.15
 _TORUS_MODEL = NetworkModel.of(10, 0, 0, 25)
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")
@@ -366,7 +366,7 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
         facts |= {"where": times["bfb"].where, "reason": times["bfb"].substitution}
         times_us = [{name: time.us[place] for name, time in times.items()} for place in range(len(sizes))]
     rows: list[Row] = [{**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)]
-    # Gain at large sizes if ranks only wait for the data that they need, without barriers between steps
+    # Compute the gain at large sizes if there are no barriers: ranks only wait for the data that they need
     flow = NetworkModel.of(link_gbps=25)
     seconds = {
         rival.name: simulate_program(rival.program(None), made["bfb"].schedule.topology, flow, LARGE_BYTES, None).end_s

@@ -22,7 +22,7 @@ _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Commu
 _SHIFTED_RING, _TREE, _TORUS, _BOUND = "shifted ring", "double binary tree", "torus", "bound"
 
 Rows: TypeAlias = Mapping[tuple[str, str], Row]
-"""(model, kind of network) -> row. The kind "ours" is the best of the topologies that the paper lists as its own."""
+"""(model, kind of network) -> row. Kind "ours" is for the best of the topologies that the paper lists as its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function of rows that returns by what average fraction our value of `key` is below that of `kind`."""
+    """Return a function from rows to the mean fraction, over `models`, by which our `key` is below that of `kind`."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

@@ -1,9 +1,9 @@
 """Reproduces ForestColl: exact optima for allgather, the paper's tables, figures 9 and 11, and the example of figure 1.
 
-Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show where the table has
-check marks, so we derive them from section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and our
-model's predictions. The MI250 runs are public. The A100 runs were never published, so the model is fitted to some of
-the printed numbers and compared with the others.
+Table 1: which generators accept switches, which are optimal, and which scale. The paper's text does not show where the
+table has check marks, so we derive them from section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and
+our model's predictions. The MI250 runs are public. The A100 runs were never published, so the model is fitted to some
+of the printed numbers and compared with the others.
 """
 
 import time
@@ -139,7 +139,7 @@ def _table_1(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
 
 
 def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int]) -> tuple[bool, str]:
-    """Return whether our generator `method` has the property `asked`, and a text with the evidence."""
+    """Return whether our generator `method` has the property `asked`, and the evidence as text."""
     if asked == "switches":
         try:
             made = synthesized(method, SWITCHED, collective)
@@ -185,7 +185,7 @@ _WITHIN = 0.15
 def _predicted_gbps(
     spec: str, collective: str, method: str, k: int | None, allgather_gbps: Callable[[int], float]
 ) -> dict[int, float]:
-    """Return the predicted GB/s at each of `SIZES`; the model is fitted to the method's smallest and largest allgather.
+    """Predict the GB/s at each of `SIZES` with a model fitted to the method's smallest and largest allgather.
 
     allgather_gbps: returns the known bandwidth of an allgather at a size
     """
@@ -230,7 +230,7 @@ _TABLE_2_BLIND = (
 
 
 def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> Fraction:
-    """Return the recorded algorithmic bandwidth of the fastest configuration, because the paper prints this."""
+    """Return the recorded algorithmic bandwidth of the fastest configuration, which is what the paper prints."""
     table = mi250_table()
     times = (
         table.times_s(one, size)[0]
@@ -400,13 +400,13 @@ FIGURE_9 = Experiment(
 
 
 FAMILIES: Mapping[str, tuple[int, ...]] = {"a100": (2, 4, 8, 16, 32, 64, 128), "mi250": (2, 4, 8, 16, 32, 64)}
-"""Family -> numbers of boxes. The first one is the baseline."""
+"""Family -> numbers of boxes. The first number is the baseline for synthesis times."""
 _NETWORKS = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
 _SLOW_NETWORKS = ("a100:64", "a100:128", "mi250:32", "mi250:64")
 _REFERENCE_NODES = 64
 _SUB_SECOND, _TENS_OF_MINUTES = "below 1 s", "tens of minutes"
 _PRINTED: Mapping[str, str] = {"a100:2": _SUB_SECOND, "a100:4": _SUB_SECOND, "a100:128": _TENS_OF_MINUTES}
-"""The paper's words about synthesis times; the figure's points are not printed as numbers."""
+"""Network -> what the paper's text says about its synthesis time. Figure 11 itself shows no numbers."""
 _MOST_S = {_SUB_SECOND: 1.0, _TENS_OF_MINUTES: 600.0}
 _PUBLIC_CODE = {"a100:4": "the public Python code takes 60 CPU seconds here"}
 _SLOWER = "one core, which may be slower than theirs"
@@ -430,7 +430,7 @@ def _figure_11_row(spec: str) -> Row:
     schedule = make()
     seconds = min_seconds(make, _REPEATS, time.process_time)
     cost, bound, flows_over_ours = verify(schedule).cost, lower_bound(topology, ALLGATHER), None
-    if topology.compute_count <= _REFERENCE_NODES:  # how long NetworkX takes just to check that the time is possible
+    if topology.compute_count <= _REFERENCE_NODES:  # time NetworkX, which only checks that the cost is possible
         flows_s = min_seconds(lambda: max_flows_reach(topology, cost.time_per_byte), 1, time.process_time)
         flows_over_ours = flows_s / seconds
     is_optimal, printed = cost.time_per_byte == bound.value, _PRINTED.get(spec)
@@ -489,7 +489,7 @@ def figure_1() -> Topology:
 
 
 def unwound() -> Topology:
-    """Return the network of figure 1d: rings of ranks replace switches, which wastes the global switch's bandwidth."""
+    """Return the network of figure 1d. Rings of ranks replace switches; this wastes the global switch's bandwidth."""
     links, count = [], len(_RANK_NAMES)
     for index, rank in enumerate(_RANK_NAMES):
         after = index - RANKS + 1 if index % RANKS == RANKS - 1 else index + 1

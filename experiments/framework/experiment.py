@@ -33,15 +33,15 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 
 Row: TypeAlias = Mapping[str, Any]
-"""A result row as JSON. `holds`: whether the row is as required; `reason`: why it differs from what was expected, or
-None."""
+"""A result row as JSON. `holds`: whether the row is as required; `reason`: why the row differs from what was expected,
+or None."""
 
 Case: TypeAlias = Hashable
 """The configuration of one part of a result: frozen, picklable, identified by its `repr`, named by its `str`."""
 DIRECT_CONNECT = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version"
 """The paper whose tables `published` returns."""
 Verdict = Literal["match", "better", "worse", "impossible"]
-"""Our number compared with a printed one. "impossible": nothing on that network can reach the printed number."""
+"""How our number compares with a printed one. "impossible": nothing on that network can reach the printed number."""
 _SOURCE = -1
 _ROUNDS = 4
 _MAX_ALPHA_S = Fraction(1, 1000)
@@ -57,7 +57,7 @@ class Column:
 
 
 def columns(*parts: str | Column) -> tuple[Column, ...]:
-    """Return columns in order. A string such as "nodes | T_L=steps | us:.4g" stands for several columns.
+    """Return the columns in `parts`. A string such as "nodes | T_L=steps | us:.4g" stands for several columns.
 
     Each field of the string has the form `heading=key:format`; heading and format are optional. A format is a key of
     `_FORMATS` or a Python format. A cell is empty if the row does not have the key or the value is None.
@@ -103,8 +103,8 @@ class Experiment:
     name:     name on the command line
     source:   where the question or the published answer comes from
     cases:    the cases in order
-    evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and the part is
-              stored on disk, so the part must only depend on the case, the code and, if `alone`, the machine
+    evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and parts are stored
+              on disk. A part must therefore depend only on the case, the code and, if `alone`, the machine
     conclude: returns the result's rows, given the parts of all cases in order
     alone:    whether cases measure time or start processes; if so, they run one at a time in the calling process
     plot:     draws the rows to a .png, .svg or .pdf file; None if there is nothing to draw
@@ -185,7 +185,7 @@ class Interval:
 
 
 def digits_of(text: str) -> Interval:
-    """Return the interval of numbers that round to `text`: half a unit of the last digit in each direction."""
+    """Return the interval of numbers that round to `text`, half a unit of its last digit in each direction."""
     printed = Decimal(text)
     exponent = printed.as_tuple().exponent
     if not isinstance(exponent, int):
@@ -252,7 +252,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Add our bandwidth time `factor` to the row `compared`, which only holds if `factor` equals `minimum`."""
+    """Add our bandwidth time `factor` to the row `compared`. The new row only holds if `factor` equals `minimum`."""
     optimal = factor == minimum
     return {
         **compared,
@@ -302,7 +302,7 @@ def synthesized(
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Run `action` several times; return the shortest time in seconds, because other load can only add time.
 
-    clock: `time.process_time` for work in this process only, which other load hardly affects
+    clock: use `time.process_time`, which other load hardly affects, if all work is in this process
     """
     least = float("inf")
     for _ in range(repeats):
@@ -313,7 +313,7 @@ def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], 
 
 
 def growth_exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the exponent with which times grow with size: the slope of the line through their logarithms."""
+    """Return the exponent with which `seconds` grow with `sizes`: the slope of a line fitted to the logarithms."""
     return float(linear_regression(np.log(sizes), np.log(seconds)).slope)
 
 
@@ -332,7 +332,7 @@ def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Fit a model's latency to the bandwidth at the smallest known size, and its efficiency to that at the largest.
+    """Fit a model's latency to the bandwidth at the smallest known size, and its efficiency to the one at the largest.
 
     known_gbps: algorithmic bandwidths in GB/s by vector size in bytes
     """

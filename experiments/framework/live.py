@@ -86,7 +86,7 @@ def _machine() -> Iterator[Path]:
 
 @contextmanager
 def _fabric(topology: Topology, link_mbps: int) -> Iterator[str]:
-    """Yield the name of a new fabric; raises InvalidInput or Unavailable if this machine cannot emulate it."""
+    """Yield the name of a new fabric. Raises InvalidInput or Unavailable if this machine cannot emulate `topology`."""
     fabric = bring_up(topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}")
     try:
         yield fabric.name
@@ -103,9 +103,10 @@ def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunReq
 class LiveTimes:
     """Shortest times of a program in microseconds, in the order of the sizes.
 
-    `where` is the runner that measured them; `substitution` is that of `LiveRun`.
-
     The shortest time is used because disturbances can only add time.
+
+    where:        runner that measured the times
+    substitution: see `LiveRun`
     """
 
     us: tuple[float, ...]

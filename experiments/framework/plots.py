@@ -1,4 +1,4 @@
-"""Draws line charts of result rows: one panel per title, with one line per name."""
+"""Draws line charts of result rows, with a panel for each title and, in it, a line for each name."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class Chart:
 
 
 def line_points(title: str, name: str, x: str, y: str) -> Callable[[Sequence[Row]], Iterator[Point]]:
-    """Return a function that turns each row into a point (row[x], row[y]); rows without a value for `y` are skipped.
+    """Return a function that turns each row into a point (row[x], row[y]) and skips rows without a value for `y`.
 
     title, name: templates for the names of the point's panel and line, such as "{nodes} nodes"
     y:           key of a number, or of a mapping from line names to numbers, which gives a point for each line

@@ -33,7 +33,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 _DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
 _WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
-"""Headings of columns that are left out of a line because the line already contains their values."""
+"""Headings of columns that lines about differences leave out, because the lines already contain their values."""
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 
 
@@ -74,14 +74,14 @@ class ReportSection:
 
     @property
     def summary(self) -> list[str]:
-        """The experiment's line in the summary: name, number of rows by outcome, seconds; or name and error."""
+        """The experiment's line in the summary: name, number of rows with each outcome, seconds; or name and error."""
         if self.document is None:
             return [self.experiment.name, *[""] * len(ROW_OUTCOMES), self.error]
         return [self.experiment.name, *count_outcomes(self.rows).values(), f"{self.document['seconds']:.0f} s"]
 
     @property
     def differences(self) -> list[list[str]]:
-        """A line for each row in which ours is better or misses the printed value: outcome, experiment, row, reason."""
+        """A line for each row in which we are better or miss the printed value: outcome, experiment, row, reason."""
         lines = []
         for row in self.rows:
             ending = row_outcome(row)
@@ -118,7 +118,7 @@ def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
 
 
 def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return the number of rows by outcome, for each experiment and in total."""
+    """Return the number of rows with each outcome, for each experiment and in total."""
     answered = [section for section in sections if section.document]
     counts = count_outcomes([row for section in answered for row in section.rows])
     seconds = sum(section.document["seconds"] for section in answered if section.document)

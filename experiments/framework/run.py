@@ -1,4 +1,4 @@
-"""Lists experiments by name and runs them: computes an experiment's parts, saves each, then derives the rows.
+"""Lists experiments by name and runs them: computes an experiment's parts, saves each part, then derives the rows.
 
 `chorale experiment` imports this module by name, because `tuner` is a lower layer.
 """
@@ -22,9 +22,9 @@ from chorale.tuner.files.home import write_file
 from chorale.tuner.reports.tables import peak_memory_bytes
 
 FILE = Path(__file__).with_name("summaries.json")
-"""The list of experiments: the name, the module in `chorale.experiments` that defines it, question and source.
+"""File that lists each experiment's name, the module in `chorale.experiments` that defines it, question and source.
 
-To add an experiment, add its name and module, and run this module, which fills in the rest.
+To add an experiment, add its name and module to the file and run this module, which fills in the rest.
 """
 _ENTRIES: Mapping[str, Mapping[str, str]] = {entry["name"]: entry for entry in json.loads(FILE.read_bytes())}
 
@@ -35,7 +35,7 @@ ALIASES = {
     "direct-connect-figure-9": "training-experts",
     "direct-connect-figure-10": "direct-connect-table-6",
 }
-"""Table or figure -> experiment with another name that reproduces it."""
+"""Name of a table or figure -> name of the experiment that reproduces it, if the names differ."""
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with the next case's name, the number of finished parts, and the total number of parts."""
 
@@ -98,7 +98,7 @@ class ExperimentPart:
 class PartStore:
     """Stores parts as JSON files in `folder`, which must exist.
 
-    A stored part is reused until a file of the package changes; other versions of libraries do not invalidate it.
+    A stored part is reused until a file of the package changes. It stays valid if versions of libraries change.
     """
 
     folder: Path

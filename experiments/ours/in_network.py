@@ -38,7 +38,7 @@ LARGEST_GAP: Mapping[str, Fraction] = {
     "b200:1": Fraction(0), "b200:2": Fraction(0), "nvl72:1": Fraction(0), "nvl72:2": Fraction(1, 2000),
     "nvl72:16": Fraction(1, 2000), "able(fattree:4)": Fraction(0), "able(a100:2;switch=nvswitch)": Fraction(0),
 }  # fmt: skip
-"""Fabric -> maximum time of its schedule above the bound, as a fraction of the bound."""
+"""Fabric -> maximum amount by which its schedule's time may exceed the bound, as a fraction of the bound."""
 SLOW = ("able(h100:16;switch=rail)", "nvl72:2", "nvl72:16")
 MOST_PLANNING_S = 5.0
 MOST_BASELINE_RANKS = 256  # larger rings have millions of messages
@@ -52,7 +52,7 @@ def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Return algorithm name -> GB/s with the algorithm's fastest protocol, as predicted by NCCL's model."""
+    """Return algorithm name -> GB/s that NCCL's model predicts with the algorithm's fastest protocol."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)
@@ -194,7 +194,7 @@ _UNITS = Fraction(1, 10_000)
 
 
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return a row for a batch of random networks, with each seed's time above the bound and the reasons for it."""
+    """Return a row for a batch of random networks, with each seed's gap to the bound and the reasons for gaps."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -209,7 +209,7 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
         if gap:
             gaps[seed] = gap
             certificate, least = verified.schedule.certificate, bound
-            if certificate.get("kind") == PAIR_PRICES:  # also proves a bound for schedules from pairs of trees
+            if certificate.get("kind") == PAIR_PRICES:  # proves another bound, for schedules made of pairs of trees
                 least = max(least, check_pair_certificate(verified.schedule.topology, certificate))
             above = verified.cost.time_per_byte / least - 1
             reasons[BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED] += 1
@@ -309,7 +309,7 @@ def _rows(case: _Live) -> list[Row]:
         "in_network_s": acting.median_s,
         "alone_s": alone.median_s,
         "ratio": median(ratios),
-        "ratio_interval": [ratios[0], ratios[-1]],  # of seven ratios; covers the true median with 98 % probability
+        "ratio_interval": [ratios[0], ratios[-1]],  # of seven ratios; contains the true median with 98 % probability
         "ratio_of_bounds": allowed,
         "of_bound": least_s / acting.median_s,
         "correct": bool(acting.correct and alone.correct),

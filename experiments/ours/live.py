@@ -54,7 +54,7 @@ class Sweep:
 
 
 _ENOUGH = 3
-"""Number of trees per root, and of chunks per shard, with which the two methods reach the network's optimum."""
+"""Number of trees per root (forest) or chunks per shard (bfb) with which the method reaches the network's optimum."""
 SWEEPS = (
     Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 2, 3, 6)}),
     Sweep("forest", "chunks", {parts: SweepPoint("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
@@ -127,12 +127,12 @@ CHANNELS_LIVE = Experiment(
 
 
 _METHODS = ("bfb", "recursive-doubling", "swing-latency")
-"""The method with the lowest link loads, and two methods with the fewest steps, for small sizes."""
+"""The method with the lowest link loads, then two methods with the fewest steps, which are fast at small sizes."""
 
 _ENGINE_LIVE_TIMEOUT_S = 300.0
 _SIZES, _QUICK_SIZES = tuple(2**power for power in range(12, 25, 2)), (2**16, 2**18)
 _LARGEST_BYTES = {25: 2**20, 100: 2**22, 400: 2**24}
-"""Link bandwidth in Mbit/s -> largest size in bytes, so that a run takes a fraction of a second."""
+"""Link bandwidth in Mbit/s -> largest size in bytes to measure, chosen so that a run takes a fraction of a second."""
 _REPEATS, _QUICK_REPEATS = 7, 3
 
 
@@ -167,7 +167,7 @@ def _live_cases(
 
 
 def _engine_live_rows(case: LiveCase) -> list[Row]:
-    """Return a row for each size. Minimum times include frame headers, but not acknowledgements."""
+    """Return a row for each size. The minimum times of the links include frame headers, but not acknowledgements."""
     topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
         source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)

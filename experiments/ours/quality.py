@@ -38,14 +38,14 @@ _FAILURES = [
     for percent in PERCENT
     for seed in (SEEDS if percent else SEEDS[:1])
 ]
-"""Network, percentage of its links that fail, and the seed that chooses them."""
+"""(network, percentage of its links that fail, seed with which these links are chosen)."""
 _ABILITIES = (SwitchAbility(reduce=True), SwitchAbility(multicast=True), SwitchAbility(True, True))
 _MORE_LINKS = 2
 _LIMITED_SHARE = 0.2
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
-    """Return rows with the times of verified schedules relative to the bound. Trees must always reach the bound."""
+    """Return rows with the times of verified schedules relative to the bound, which trees must always reach."""
     network, percent, seed = case
     topology = parse_topology(network)
     ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
@@ -95,7 +95,7 @@ TARGET = "msccl-xml"
 LOWERING_QUALITY_SIZES = (2**24, 2**30)
 LARGE_BUFFER, SMALL_BUFFER = 2**22, 2**18
 LOWERING_QUALITY_SLOW = ("mi250:2",)
-_SAME = 1e-9  # rounding of simulated times
+_SAME = 1e-9  # relative rounding error of simulated times
 _SMALL = 0.02
 
 
@@ -138,7 +138,7 @@ CASES = (
 
 
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
-    """Return a row with the program's slowdown relative to its schedule, by size and buffer size, and the reason.
+    """Return a row that says how much slower the program is than its schedule at each size and buffer size, and why.
 
     `holds` is true if no link transfers more than in the schedule, nothing is faster than the model allows, and
     programs of stepped schedules with one channel are as fast as their schedules.
@@ -148,7 +148,7 @@ def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> 
     topology = verified.schedule.topology
     on_links = program_time_per_byte(program, topology) / verified.cost.time_per_byte - 1
     pipelined = verified.schedule.kind == "pipelined"
-    # Each step has its own busiest link, so over all steps together a link may carry less.
+    # Each step has its own busiest link, so a link's total over all steps may be less than the schedule's cost.
     as_planned = on_links == 0 if pipelined else on_links <= 0
     exact = pipelined or case.channels > 1 or max(map(abs, (*losses, streamed))) <= _SAME
     if max(losses[-1], streamed) <= _SAME:
@@ -288,9 +288,9 @@ _ABLE_SHARE = 0.7
 
 
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
-    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches.
+    """Return a connected network of 2 to `most_ranks` ranks and 1 to `most_switches` switches.
 
-    Some of the switches can add and multicast. Links have the same bandwidth in both directions.
+    At least one of the switches can add and multicast. Links have the same bandwidth in both directions.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     while True:

@@ -33,7 +33,7 @@ _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
 """Number of rounds. Each round measures every worker count, so that other load affects all of them equally."""
 _FIRST_NODES, _LAST_NODES = 5, 1200
 _PER_WORKER = 2
-"""Number of CPUs that each campaign worker counts as, because it prepares and measures."""
+"""Number of CPUs that each campaign worker counts as, because it both prepares and measures programs."""
 
 
 def _schedule(method: str, spec: str, executor: Executor) -> str:
@@ -82,7 +82,7 @@ def _answer(task: str) -> list[Row]:
 
 
 def worker_counts(cores: int) -> list[int]:
-    """Return the worker counts to try: the powers of two below the number of cores, and the number of cores."""
+    """Return the worker counts to try: the powers of two below the number of cores, and that number itself."""
     counts = [1]
     while counts[-1] * 2 < cores:
         counts.append(counts[-1] * 2)
@@ -118,7 +118,7 @@ def _campaign(workers: int, number: int) -> _Timed:
         "budget": {"trials": 1000}, "repeats": 1, "parallel": workers, "register": {"model": name},
     })  # fmt: skip
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
-    with tempfile.TemporaryDirectory() as folder:  # not shared, because campaigns in a data folder reuse programs
+    with tempfile.TemporaryDirectory() as folder:  # a new one, because campaigns in the same data folder reuse programs
         home = Home(Path(folder))
         make = make_workers(campaign, topology, home.root)
         made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))

@@ -1,4 +1,4 @@
-"""Experiments with recorded runs on MI250 GPUs: tuning strategies on recorded times, and tests of the cost model."""
+"""Experiments with recorded runs on MI250 GPUs: comparisons of tuning strategies, and tests of the cost model."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RecordedTask(GridTask):
 def replay_search(
     task: RecordedTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Replay a search on recorded times. Return float64[trials, sizes]: true time of each choice / best time.
+    """Replay a search on recorded times. Return the true times of the choices / best times, float64[trials, sizes].
 
     The choice at a size after a trial is the candidate with the shortest measured time, or the library if no candidate
     clearly beats it. `start_candidates` are tried first.
@@ -168,8 +168,8 @@ TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # fraction of the grid that is searched
 MAX_OVER_LIBRARY = 1.03
-"""Maximum true time of a choice relative to the library's, at any size and after any trial. Choices depend on randomly
-drawn repetitions, and repeated launches of the same program differ by this much."""
+"""Maximum ratio of a choice's true time to the library's, at any size and after any trial. It exceeds 1 because choices
+depend on randomly drawn repetitions, and repeated launches of the same program differ by this much."""
 TRIALS_FACTOR = 4  # replayed trials, as a multiple of the allowed number
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -241,7 +241,7 @@ def trials_until(reached: NDArray[np.bool_]) -> float:
 
 
 def quantiles(values: Sequence[float] | Floats) -> list[float]:
-    """Return the quantiles `QUANTILES` of `values`; each is one of the values."""
+    """Return the quantiles of `values` at `QUANTILES`, without interpolation: each is one of the values."""
     return [float(one) for one in np.quantile(np.asarray(values), QUANTILES, method="inverted_cdf")]
 
 
@@ -370,7 +370,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return a row for `run` with the errors of two models: one fitted to all programs, one to all other programs."""
+    """Return a row for `run` with the errors of two models: one fitted to all programs, one without this program."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None

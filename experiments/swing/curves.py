@@ -20,7 +20,7 @@ from chorale.synth.simulation.simulate import Congestion, NetworkModel, congesti
 from chorale.synth.topology.spec import parse_topology
 
 SIZES = tuple(32 * 4**power for power in range(14))
-"""32 B to 2 GiB, the sizes in the paper's figures."""
+"""The sizes in the paper's figures, 32 B to 2 GiB."""
 SWING, DOUBLING, BUCKET, RING, MIRRORED = "Swing", "recursive doubling", "bucket", "ring", "mirrored doubling"
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     SWING: ("swing-latency", "swing"),
@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Line in a figure -> its methods. The line shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Gains are relative to the best of these. The mirrored variant is excluded, as the paper's own (section 5.1)."""
+"""Gains are relative to the best of these. The mirrored variant is the paper's own, so it is no rival (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class NetworkScene:
 class Curves:
     """Times of an allreduce on the network of a scene, indexed by algorithm and size in bytes.
 
-    variants: the fastest variant of the algorithm at this size, which takes the time in `seconds`
+    seconds:  time of the fastest variant
+    variants: the fastest variant
     nodes, dimensions: the grid's size, which determines the peak goodput
     """
 
@@ -89,7 +90,7 @@ class Curves:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
     def peak_share(self, algorithm: str, size_bytes: int) -> float:
-        """Return goodput / peak. The peak is half the bandwidth of 2 D ports in D dimensions (section 5)."""
+        """Return goodput / peak. In D dimensions, the peak is half the bandwidth of a node's 2 D ports (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
 
@@ -142,7 +143,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 class RangeClaim:
     """A claim from the paper, expressed as a range for a value that is computed from our curves.
 
-    measure:  takes the figure's curves in order; the claim is reproduced if the result is between `low` and `high`
+    measure:  computes the value from the figure's curves, in order; the claim is reproduced if low <= value <= high
     expected: verdict of earlier runs; a row holds if its verdict is the same
     reason:   why the claim is not reproduced with the constants that the paper states
     """
@@ -156,7 +157,7 @@ class RangeClaim:
     reason: str | None = None
 
     def row(self, plain: Sequence[Curves], with_overhead: Sequence[Curves]) -> Row:
-        """Return this claim's row: with the constants that the paper states, and with `OVERHEAD_US` added."""
+        """Return this claim's row, with values for the constants that the paper states and with `OVERHEAD_US` added."""
         value, overhead_value = self.measure(plain), self.measure(with_overhead)
         verdict = "reproduced" if self.low <= value <= self.high else "not reproduced"
         if verdict == "not reproduced" and self.low <= overhead_value <= self.high:

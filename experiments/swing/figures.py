@@ -1,4 +1,4 @@
-"""Reproduces table 2 and figures 7 to 16 of the Swing paper, and the claims in its section 5 as ranges of values.
+"""Reproduces table 2 and figures 7 to 16 of the Swing paper, and checks the claims in section 5 as ranges of values.
 
 A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain of up to 2. Ranges are wider if the paper
 says "around" or "up to".
@@ -48,7 +48,7 @@ _SCENE = "{spec}, {link_gbps} Gbit/s"
 
 
 def _plot_summary(rows: Sequence[Row], path: Path) -> None:
-    """Draw a box plot of the gains in each scene, with the constants that the paper states and with `OVERHEAD_US`."""
+    """Draw box plots of the gains in each scene, with the constants that the paper states and with `OVERHEAD_US`."""
     scenes = [row for row in rows if row["kind"] == "summary"]
     figure, grid = panel_grid(2)
     for axes, key in zip(grid, ("gains", "gains_with_overhead"), strict=True):
@@ -143,8 +143,8 @@ def _figure(
 ) -> Experiment:
     """Return the experiment for a figure: the curves of its scenes, which take up to ten seconds, and its claims.
 
-    picture: "goodput": all algorithms, a panel per scene; "gain": Swing over its best rival, a line per scene;
-             "summary": distribution of gains over all sizes, a box plot per scene
+    picture: "goodput" draws all algorithms, with a panel per scene; "gain" draws the gain of Swing over its best rival,
+             with a line per scene; "summary" draws the distribution of gains over all sizes, with a box plot per scene
     also:    algorithms other than Swing and its rivals
     """
 
@@ -410,7 +410,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in (
 TORI = ((8, 8), (32, 32), (8, 8, 8))
 _QUICK_NODES = 64
 _SWING_CONGESTION = {2: 1.19, 3: 1.03}
-"""Number of dimensions -> Swing's printed congestion, which is the limit for large tori."""
+"""Number of dimensions -> Swing's printed congestion deficiency, which is its limit for large tori."""
 _WITHIN = Fraction(1, 100)
 _SMALL = "the paper leaves out terms that vanish on large networks"
 _BOTH_WAYS = "to the opposite side of a ring our messages go both ways, half each"

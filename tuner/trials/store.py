@@ -173,7 +173,7 @@ class LaunchSnapshot:
 
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
-    """Return the launch's state in `folder`, ignoring an incomplete last line. Raises CheckFailed if damaged."""
+    """Return the launch's state in `folder`. An incomplete last line is ignored; other damage raises CheckFailed."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
         content = journals.read_content(folder / JOURNAL)
