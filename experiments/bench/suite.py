@@ -45,7 +45,7 @@ class BenchmarkOutcome:
     facts:   counts, costs and digests as JSON, identical on every machine
     ratio:   factor by which our code is better than the reference
     seconds: measured times by name; empty if exact costs are compared
-    peak_mb: peak resident size in 10**6 bytes of the process that ran the case; None if it was this process
+    peak_mb: peak resident size in 10**6 bytes of the process that ran the case; None if the case ran in this process
     """
 
     facts: Mapping[str, Any]

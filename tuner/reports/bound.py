@@ -137,7 +137,7 @@ def proof(topology: Topology) -> str:
 
 
 def gap_verdict(gap: Fraction, certificate: Mapping[str, Any]) -> str:
-    """Describe the relative `gap` between a schedule and the bound with this certificate, such as "optimal, proven"."""
+    """Return a text such as "optimal, proven" about a schedule's relative `gap` to the bound with `certificate`."""
     label = bound_label(certificate)
     if gap:
         return f"{float(gap):.2%} above the {label}"

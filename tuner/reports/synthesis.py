@@ -117,7 +117,7 @@ def show_topology(topology: Topology) -> dict[str, Any]:
 
 
 def able_text(ability: SwitchAbility, topology: Topology) -> str:
-    """Describe a switch's abilities, such as "multicast, add up to 300 GB/s"."""
+    """Return a text about a switch's abilities, such as "multicast, add up to 300 GB/s"."""
     words = ["multicast"] if ability.multicast else []
     if ability.reduce:
         unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit

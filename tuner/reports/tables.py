@@ -61,7 +61,7 @@ def bandwidth_time_text(factor: Fraction) -> str:
 
 
 def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format a time per byte: `2.88 ps/byte (3/1040 per GB/s)`, without units `0.23 × size / link rate (15/64)`."""
+    """Format a time per byte: `2.88 ps/byte (3/1040 per GB/s)` or, without units, `0.23 × size / link rate (15/64)`."""
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(time_per_byte)} × size / link rate", time_per_byte)
     text = f"{seconds_text(time_per_byte / BYTES_PER_S[unit])}/byte"

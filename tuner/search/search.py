@@ -531,7 +531,7 @@ def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candida
 
 
 def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
-    """Open the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
+    """Open the search of `plan`, with the trials in `recorded`, in the storage at `url` or else in the file `journal`.
 
     A storage object in the plan takes precedence over both. If the file cannot be used, it is renamed, and a new one is
     created from `recorded`.

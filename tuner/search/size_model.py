@@ -91,8 +91,8 @@ class PriorMix:
     def weights(self, measured: Mapping[Any, Floats]) -> Floats:
         """Return the weight of each prior, from 0 (dropped) to 1.
 
-        The weights are the non-negative least-squares coefficients with which the priors that have skill predict the
-        measurements, shrunk towards 0 by ridge regularization.
+        The weights are non-negative least-squares coefficients: the priors that have skill, weighted this way, predict
+        the measurements best. Ridge regularization shrinks the weights towards 0.
         """
         weights = np.zeros(len(self.priors))
         tried = [point for point in measured if np.all(np.isfinite(measured[point]))]

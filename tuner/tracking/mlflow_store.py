@@ -107,7 +107,7 @@ class ModelVersion:
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri` without user and password. MLflow reads these from environment variables and never prints them."""
+    """Return `uri` without its credentials; put these into environment variables that MLflow reads but never prints."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)

@@ -129,7 +129,7 @@ def best_programs(ranked: Sequence[records.RankedTrial], always: bool = False) -
 
 
 def library_name(baseline: str | None) -> str | None:
-    """Return the library's name for `baseline`, or None if it is not a library algorithm."""
+    """Return the name by which the library knows `baseline`, or None if that is not a library algorithm."""
     return baseline.removeprefix(LIBRARY) if baseline is not None and baseline.startswith(LIBRARY) else None
 
 
@@ -367,7 +367,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
 
 
 def _measured(size: records.SizeResult, library: str | None) -> dict[str, Any]:
-    """Return measurements at one size: the program's, or the library's where the program is not clearly faster."""
+    """Return a size's measurements: the program's, or a library algorithm's that the program does not clearly beat."""
     fastest = records.fastest_baseline(size)
     if library_name(fastest) is not None and size.speedup < records.MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)
