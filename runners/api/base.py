@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class StepSpan(NamedTuple):
-    """Records when a thread block of a rank executed one step of a program, in seconds since the common start.
+    """Records when a thread block of a rank executed one step of a program. Times are seconds since the common start.
 
     block:   number of the thread block
     part:    index of the part of a chunk, if chunks are cut into parts (blocks then run each step once per part)
@@ -46,10 +46,10 @@ class StepSpan(NamedTuple):
 class Race:
     """A rule that stops measuring a program at the sizes at which it is clearly slower than the best earlier program.
 
-    Times are compared as ratios to the fastest of the `references`, which are measured along with the program.
+    The program's times are divided by those of the fastest of the `references`, which are measured with the program.
 
     name:             name of the program in the measurement
-    references:       names of the results with which it is compared
+    references:       names of the results with which the program is compared
     ratios:           for each size, the lowest ratio so far of any program's time to the fastest reference's time
     first_repeats:    number of repetitions to measure before the ratios are compared
     margin:           measuring stops at a size if every repetition exceeds the lowest ratio by more than this fraction
@@ -67,7 +67,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """A request for resources of a cluster node, which one worker occupies during its lifetime.
+    """A request for the resources of a cluster node that one worker occupies during its lifetime.
 
     cpus, gpus: number of CPUs and of GPUs
     resources:  custom Ray resources, name -> amount, for example {"fabric": 1} if only one worker can use the fabric
@@ -272,7 +272,7 @@ class Completion(Generic[Value]):
     """The result of a worker's build or measurement, and the time that it took.
 
     value:   the result, or an object that describes the failure
-    seconds: how long a worker was busy with it
+    seconds: how long a worker was busy with the build or measurement
     """
 
     value: Value

@@ -65,7 +65,7 @@ class Capabilities:
 
     @property
     def is_live(self) -> bool:
-        """Return whether programs are really executed. Such a runner needs exclusive use of its machine."""
+        """Return whether the runner really executes programs, so that it needs exclusive use of its machine."""
         return self.times is TimeSource.MACHINE
 
 

@@ -49,7 +49,7 @@ class DeviceConfig(RunnerConfig):
         return LoweringOptions(TARGET)
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return a request for one GPU per rank, or for no GPU if plans run on CPUs."""
+        """Return a request for `request.gpus` GPUs. None means one GPU per rank, or no GPU if plans run on CPUs."""
         node = request.node
         gpus = 0.0 if self.memory == "host" else float(topology.compute_count)
         gpus = gpus if request.gpus is None else request.gpus

@@ -108,7 +108,7 @@ class EngineError(Exception):
     """Raised if a call to the engine failed.
 
     status:  kind of failure
-    blocked: after a timeout, one line for each unfinished block: block, instruction, and what the block is waiting for
+    blocked: after a timeout, one line per unfinished block, with block, instruction and what the block is waiting for
     """
 
     def __init__(self, status: Status, message: str, blocked: str = "") -> None:
@@ -151,7 +151,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Records when a program's execution ended on this rank, in ns of CLOCK_MONOTONIC, and the times of its steps."""
+    """Records when a program's execution ended on this rank (ns of CLOCK_MONOTONIC), and the times of its steps."""
 
     end_ns: int
     steps: tuple[StepTime, ...] = ()

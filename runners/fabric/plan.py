@@ -53,8 +53,8 @@ class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
     bits_per_s: for each direction (first node to second, second to first) the total rate of the parallel links. It is 0
-                if the topology has no link in that direction, which then carries acknowledgements only, at the other
-                direction's rate
+                if the topology has no link in that direction. Such a direction only carries acknowledgements, at the
+                rate of the other direction
     """
 
     nodes: tuple[int, int]
@@ -90,8 +90,8 @@ def plan_fabric(topology: Topology, link_mbps: Fraction, name: str) -> FabricPla
     """Plan the fabric of `topology`.
 
     Links with the `full_bandwidth` get the rate `link_mbps` (10^6 bit/s), other links a proportional rate. Raises
-    InvalidInput for a bad name, a rate out of range, or a network that is too large or not strongly connected. O(ranks
-    * links)
+    InvalidInput for an invalid name, a rate out of range, or a network that is too large or not strongly connected.
+    O(ranks * links).
     """
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"

@@ -66,7 +66,7 @@ _METHOD = "engines in lock step of 32 KiB"  # part of the cache key: results of 
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A link rate, and the efficiency of busy links at it: ideal time / measured time, or None if not measured."""
+    """A link rate, and the efficiency of busy links at this rate: ideal time / measured time; None if not measured."""
 
     link_mbps: float
     efficiency: float | None

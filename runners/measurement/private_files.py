@@ -161,7 +161,10 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 
 
 def read_secret(path: Path, way_out: str = "remove it: the next start makes a new one") -> str:
-    """Return the secret in the file at `path`. Raises InvalidInput if others can read the file or it is unusable."""
+    """Return the secret in the file at `path`.
+
+    Raises InvalidInput, with the hint `way_out`, if others may read or replace the file, or if its text is unusable.
+    """
     status = path.lstat()
     is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and why_foreign(path) is None
     if not is_ours or status.st_mode & _OTHERS:

@@ -162,7 +162,7 @@ class JobOptions:
     runtime:        name of a runtime in `RUNTIMES`; None for the runtime of the program's target
     launcher:       command that starts one process per GPU
     hosts:          node names in the order of their ranks; empty for the current node or allocation
-    gpus_per_node:  None for the number of ranks on each of `hosts`
+    gpus_per_node:  number of GPUs to use on each node; None for the number of ranks divided by the number of `hosts`
     tests_folder:   absolute path of the test programs' folder; None if they are on the PATH
     library_folder: absolute path of the runtime library's folder; None if the loader finds it
     batch_options:  additional sbatch options in the batch script, such as `--partition=gpu`
@@ -204,8 +204,8 @@ class JobOptions:
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
     """Return the smallest size >= `size_bytes` at which all `programs` (for the same collective) can run.
 
-    Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. RCCL additionally
-    requires for sharded collectives that each rank's shard can be divided into as many chunks as the program's vector.
+    Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. For sharded
+    collectives, RCCL also requires that each rank's shard can be divided into as many chunks as the program's vector.
     """
     granule = element_bytes
     for program in programs:

@@ -82,8 +82,8 @@ class GpuRanksConfig(RunnerConfig, ABC):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return a request for one GPU per rank on a node, or for none if `memory` is host or Ray reserves the GPUs for
-        each measurement.
+        """Return a request for `request.gpus` GPUs or, if that is None, one GPU per rank on a node (none if `memory` is
+        host). If the launcher is Ray, the request has no GPUs, because Ray reserves them for each measurement.
         """
         node = request.node
         if self.launcher == "ray":

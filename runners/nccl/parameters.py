@@ -1,7 +1,8 @@
 """Defines parameters of NCCL and RCCL: the versions that have them, and how to set them.
 
-There are three ways to apply a setting to calls: a row for the tuner plug-in, a communicator's configuration, and an
-environment variable, which the library reads once per process. `docs/reference/nccl-parameters.md` names the sources.
+There are four ways to apply a setting: a row for the tuner plug-in, a communicator's configuration, a call's
+configuration, and an environment variable, which the library reads once per process. The sources are named in
+`docs/reference/nccl-parameters.md`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -232,7 +232,7 @@ class NcclGroups:
 
 class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
     """Base class of runners for libraries with NCCL's interface. A variant is a program or a library call with
-    settings; it runs in processes with the environment variables that it needs.
+    settings. Each variant runs in processes that have the environment variables it needs.
 
     A repetition's time is the mean over `iterations` successive calls. An additional call before them, on separate
     memory, is checked but not timed.

@@ -118,9 +118,9 @@ class _Encoder:
         return number if kind == "memory" else self._counters["memory"] + number
 
     def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:
-        """Yield the words of each action in `block`, which begins at the word `first`.
+        """Yield the words of each action in `block`. first: index, in the encoded plan, of the block's first word
 
-        An action consists of its number of words, its step, its kind and its operands.
+        The words of an action are the number of these words, its step, its kind and its operands.
         """
         for step, operation in enumerate(block.operations):
             if operation.action is not Action.PIPELINE:
@@ -192,7 +192,7 @@ class PlanError(Exception):
     """Raised if a call to the executor failed.
 
     is_late: whether the call failed because the time limit passed
-    blocked: if so, one line for each unfinished block: block, step, and what the block was waiting for
+    blocked: if so, one line per unfinished block, with block, step and what the block was waiting for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:

@@ -80,7 +80,8 @@ class Host(Protocol):
     def address(self) -> str: ...
 
     def start(self, spec: ProcessSpec) -> ProcessHandle:
-        """Start a process; a command that does not exist ends with code 127. Raises Unavailable if this fails."""
+        """Start a process. If the command does not exist, the process ends with code 127. Raises Unavailable if no
+        process can be started."""
         ...
 
 

@@ -171,8 +171,8 @@ def _start(cpus: int, attempts: int) -> None:
 
 
 def secure_token() -> None:
-    """Create Ray's token file so that only this user can read it, which Ray itself would not do. Make an existing file
-    private.
+    """Create Ray's token file with access for this user only; Ray itself would let others read it. If the file exists,
+    remove other users' access.
 
     If the home folder is not writable, the file is in this user's temporary folder. Does nothing if RAY_AUTH_TOKEN is
     set or Ray's authentication mode uses no token.

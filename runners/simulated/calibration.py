@@ -35,7 +35,8 @@ class TimeTerms:
 
     chain:      length of the longest chain of messages that wait for one another; its factor is alpha
     messages:   largest number of messages that one rank sends and receives
-    chunk_cost: seconds without latencies if chunks have one byte and bandwidth 1 means one byte per second
+    chunk_cost: the program's time in seconds without latencies, if chunks have one byte and bandwidth 1 means one byte
+                per second
     """
 
     chain: float

@@ -31,7 +31,8 @@ class PlanPrices:
     launch, packet_launch: time to start a call that uses signals, or one that uses packets
 
     The defaults are based on what NCCL 2.27 assumes per step (src/graph/tuning.cc): for LL 0.6 us on NVLink and 2.7 us
-    on the network, for Simple 3.4 us and 14 us, and 6.6 us or 8.4 us for the start. A read takes twice as long as LL.
+    on the network, for Simple 3.4 us and 14 us. Starting a call takes 6.6 us with packets (as for LL) and 8.4 us with
+    signals (as for Simple). A read takes twice as long as a step of LL.
     The defaults are meant for ranking kinds of plans and have not been measured with MSCCL++.
     """
 

@@ -40,8 +40,8 @@ struct alignas(16) Vector {
 // broken: whether a block of any plan of this rank gave up, so that no block waits any longer
 // record: read by the host: whether a block gave up, then for each block: step, reason, rank, and 1 + the number of the
 //         signal or of the piece of scratch whose packet is missing; all 0 if the block did not give up
-// bases:  address of each window of each rank, then multicast addresses of the windows of all ranks, or 0
-// half:   distance between the two halves of packets in bytes
+// bases:  address of each window of each rank, then the multicast address of each kind of window; 0 if there is none
+// half:   distance in bytes between the two halves of packets
 struct Binding {
     const i64* words;
     u64* state;
