@@ -256,7 +256,7 @@ class GroupPrograms:
         current_report().count_fallback(reason.value, collective, size_bytes)
 
     def stop(self, reason: str) -> None:
-        """Make all queued runs that have not started fail."""
+        """Let every queued run that has not started fail, with `reason` as its message."""
         self._failure = self._failure or dist.DistBackendError(f"chorale: {reason}")
 
     def end(self) -> None:

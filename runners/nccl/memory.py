@@ -86,7 +86,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """Has the methods of `HostDevice`, for GPU `index`. prefix: cuda or hip, as in names of the runtime's functions"""
+    """The counterpart of `HostDevice` for the GPU `index`. prefix: first part of the runtime's names, cuda or hip"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix

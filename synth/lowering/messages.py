@@ -293,13 +293,14 @@ class _MessageRows:
     """Transfers sorted by (step of the schedule, sender, receiver, lane, shard, chunk).
 
     Rows with equal (step, sender, receiver, lane) are a group.
-    lane:       index among parallel links between two ranks, combined with the rail
+    lane:       identifies the rail, and the link among parallel links between two ranks
+    low, high:  chunks `low` to `high - 1` of the shard
     connection: number of the group
     begun:      number of the group's chunks in earlier rows
     total:      number of the group's chunks in all rows
     channels:   number of channels over which the group is spread, proportional to the traffic between its ranks
     whole:      channel that carries the complete row; -1 if the group is spread over several channels
-    moment:     step of the program
+    moment:     step of the lowered program; `step` is that of the schedule
     start:      start time in the timetable; 0 without a timetable
     """
 

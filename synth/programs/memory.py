@@ -316,7 +316,7 @@ def rank_count(program: AnyProgram) -> int:
 def switch_collective(collective: Collective, ranks: int, switches: int) -> Collective:
     """Return the custom collective in which `ranks` ranks get the result of `collective` with the help of switches.
 
-    The processes are the ranks, followed by `switches` switches. Input and output are the complete vector, in place.
+    Its processes are the ranks, then the switches. Each one's input and output are the complete vector, in place.
     Raises InvalidInput for an alltoall or an uneven collective. O(ranks^2).
     """
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:

@@ -55,7 +55,7 @@ class SlurmArrayOptions(SlurmOptions):
     """Options of a command that can run as a Slurm job or as a job array.
 
     Args:
-        array: Submit a job array of N tasks, which all measure for the same launch.
+        array: Submit a job array of N tasks that share the measurements of one launch.
     """
 
     array: Annotated[int, typer.Option("--array", metavar="N", min=1, max=1000)] = 1  # type: ignore[misc]

@@ -1,8 +1,9 @@
-"""Plans a breadth-first broadcast: link loads, chunks per shard and step times, before chunks are assigned to links.
+"""Plans a breadth-first broadcast: link loads, number of chunks per shard, and step times. Another module then assigns
+the chunks to links.
 
-Kernels get each node's incoming links, their integer capacities, and their latencies in ticks. A task solves all steps
-for a block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the node's flow
-problems in all steps.
+The C++ kernels get each node's incoming links, their integer capacities, and their latencies in ticks. A task solves
+all steps for a block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the
+node's flow problems in all steps.
 """
 
 from collections.abc import Mapping

@@ -462,7 +462,7 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Match crossings (messages between boxes) with pieces (amounts with paths). Divides both into parts if necessary.
+    """Match crossings (messages between boxes) with pieces (amounts of data with a path); divide both if necessary.
 
     A key stands for a pair of ranks. For each key, crossings and pieces must have equal total amounts.
 

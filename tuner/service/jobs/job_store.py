@@ -45,15 +45,16 @@ class ErrorFacts(BaseModel):
 
 
 class Job(BaseModel):
-    """A job of the service. `result`: key of its result at /v1/results/KEY; null until the job is done.
+    """A job of the service.
 
     owner:    name of the token that submitted the job
-    key:      the result's content key: jobs with the same key have the same result
+    key:      content key of the result; jobs with the same key have the same result
+    result:   `key` once the job is done, null before; /v1/results/KEY has the result
     error:    why the job failed
     cached:   whether the result was already stored
     progress: progress of a running job; not stored
-    Times are in seconds since the epoch, null before the event. In JSON, the request's `kind` and `priority` are fields
-    of the job, too.
+    Each time is in seconds since the epoch, and null until its event has happened. In JSON, the request's `kind` and
+    `priority` are fields of the job, too.
     """
 
     model_config = ConfigDict(
