@@ -25,7 +25,10 @@ class JobState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self not in (JobState.QUEUED, JobState.RUNNING)
+        return self in FINAL_STATES
+
+
+FINAL_STATES = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 
 class Progress(BaseModel):
@@ -160,9 +163,7 @@ class JobStore:
         """Return jobs, newest first: all jobs, or only those of `owner` and those in one of `states`."""
         return [Job.model_validate_json(text) for _state, text in self.job_texts(owner, states, limit)]
 
-    def job_texts(
-        self, owner: str | None, states: Sequence[JobState], limit: int | None
-    ) -> Sequence[tuple[JobState, str]]:
+    def job_texts(self, owner: str | None, states: Sequence[JobState], limit: int | None) -> Sequence[tuple[str, str]]:
         """Return state and stored JSON document of each job that `jobs` returns, without parsing the documents."""
         query = sql.select(_jobs.c.state, _jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
@@ -170,7 +171,7 @@ class JobStore:
         if states:
             query = query.where(_jobs.c.state.in_([state.value for state in states]))
         with self._engine.connect() as connection:
-            return [(JobState(row.state), row.document) for row in connection.execute(query)]
+            return connection.execute(query).tuples().all()
 
     def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
         """Store a result unless one is stored for `key`. Results with the same key are equal."""

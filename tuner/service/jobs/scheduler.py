@@ -14,7 +14,7 @@ from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKi
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests, redacted
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, CollectiveSpec, PriceSpec, ProgramSpec
-from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
+from chorale.tuner.service.jobs.job_store import FINAL_STATES, ErrorFacts, Job, JobState, JobStore, Progress
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import JobPlanner, JobTask, TaskResult, run_task
 
@@ -121,7 +121,7 @@ class JobScheduler:
     def job_texts(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[str]:
         """Return jobs as JSON texts, newest first. For jobs that have ended, these are the stored texts."""
         return [
-            text if state.is_final else self._now(Job.model_validate_json(text)).model_dump_json()
+            text if state in FINAL_STATES else self._now(Job.model_validate_json(text)).model_dump_json()
             for state, text in self.store.job_texts(owner, states, limit)
         ]
 
