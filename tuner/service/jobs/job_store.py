@@ -171,7 +171,7 @@ class JobStore:
         if states:
             query = query.where(_jobs.c.state.in_([state.value for state in states]))
         with self._engine.connect() as connection:
-            return connection.execute(query).tuples().all()
+            return connection.execute(query).all()
 
     def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
         """Store a result unless one is stored for `key`. Results with the same key are equal."""
