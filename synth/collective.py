@@ -37,8 +37,9 @@ class RequiredChunk:
 class CustomCollective:
     """A collective defined by the required content of its outputs.
 
+    ranks: number of ranks
     input_chunks, output_chunks: number of chunks in each rank's input and output buffer
-    required: rules for output chunks, sorted by rank and chunk; a sum has at most `ranks` terms
+    required: rules for output chunks, sorted by rank and chunk; a rule has at most `ranks` sources
     """
 
     name: str
@@ -161,7 +162,8 @@ class CustomCollective:
 class Labels:
     """Groups input chunks into families. Chunks that occur in the same sum, directly or via other sums, share a family.
 
-    family:  maps each (rank, input chunk) to its family's number, which is rank * chunks + chunk of the first member
+    family:  maps each (rank, input chunk) to the number of its family, which is r * `CustomCollective.chunks` + c if
+             (r, c) is the family's first member
     member:  maps each (rank, input chunk) to its index in its family
     members: maps each family's number to its input chunks in ascending order
     """

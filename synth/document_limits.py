@@ -23,7 +23,7 @@ _TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
-    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. `what` is its name in errors."""
+    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. `what` names the file in errors."""
     if len(content) > MAX_JSON_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_JSON_BYTES} bytes", len(content), _WAY_OUT)
     text = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -34,7 +34,7 @@ def require_small_json(content: bytes | str, what: str) -> None:
 
 
 def require_small_xml(content: bytes, what: str) -> None:
-    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. `what` is its name in errors."""
+    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. `what` names the file in errors."""
     if len(content) > MAX_XML_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_XML_BYTES} bytes", len(content), _WAY_OUT)
     if (tags := content.count(b"<")) > MAX_XML_TAGS:
@@ -42,7 +42,7 @@ def require_small_xml(content: bytes, what: str) -> None:
 
 
 def require_shallow(root: Element, what: str) -> None:
-    """Raise InvalidInput if elements are nested more than MAX_XML_DEPTH deep, because readers recurse into them."""
+    """Raise InvalidInput if elements are nested more than MAX_XML_DEPTH deep, because callers read them recursively."""
     level = [root]
     for _ in range(MAX_XML_DEPTH):
         level = [child for element in level for child in element]
@@ -79,8 +79,8 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
     """Read a structure in Thrift's compact protocol; return its 32-bit fields as a mapping from id to (last) value.
 
-    A field's first byte contains its type and the difference from the previous field id. Only the types that occur in
-    page headers are supported.
+    The first byte of a field contains the field's type and the difference between its id and the id of the previous
+    field. Only the types that occur in page headers are supported.
     """
     numbers: dict[int, int] = {}
     field = 0

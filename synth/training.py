@@ -30,16 +30,17 @@ class Layer:
 
 
 CollectiveTime: TypeAlias = Callable[[int], float]
-"""Maps a size in bytes to a collective's time in seconds. The size of an all-to-all is that of one rank's data."""
+"""Maps a size in bytes to a collective's time in seconds. For an all-to-all, this is the size of one rank's data."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes in bytes that appendix A.4 compares. The appendix then uses the best of them."""
+"""Bucket sizes in bytes from which appendix A.4 chooses the fastest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """The time of one training iteration: the sum of computation, all-to-all and exposed allreduce.
 
+    compute_s, alltoall_s: seconds of computation and of all-to-alls
     exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens, but wait for an allreduce
     allreduce_s:         total seconds of all allreduces, including time hidden behind computation
     """

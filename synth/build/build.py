@@ -55,7 +55,7 @@ def verified_schedule(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program: the lowered program, its text in the target's format, and the program read from this text."""
+    """A checked program. `text` is in the target's format; `read_back` is the program parsed from `text`."""
 
     program: Program
     text: str
@@ -65,7 +65,7 @@ class LoweredProgram:
 def build_program(
     verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = nullcontext
 ) -> LoweredProgram:
-    """Lower `verified` to a program, write the program as text, parse this text, and check the result on its topology.
+    """Lower `verified`, write the program as text, parse the text, and check the parsed program on the topology.
 
     Raises InvalidInput if an option exceeds a limit, and CheckFailed if the program is wrong.
     """
@@ -92,10 +92,10 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
 
 
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> tuple[str, ExecutionPlan]:
-    """Lower a schedule whose switches add or multicast; return the text of an MSCCL++ plan and the plan parsed from it.
+    """Lower a schedule in which switches reduce or multicast data; return an MSCCL++ plan as text and as an object.
 
-    The plan has been checked. Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the
-    plan is wrong.
+    The object was parsed from the text and checked. Raises InvalidInput if the schedule cannot be expressed as a plan,
+    and CheckFailed if the plan is wrong.
     """
     text = plan_text(switch_plan(verified.schedule.expand(), lowering))
     read_back = read_checked(text.encode(), verified.schedule.topology)
@@ -105,7 +105,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 @dataclass(slots=True)
 class _Entry:
-    """A cached schedule with its Parquet file and its programs. programs: content id of a request -> its program"""
+    """A cached schedule with its Parquet file. `programs` maps ids of build requests to programs."""
 
     verified: VerifiedSchedule
     file: bytes

@@ -21,7 +21,7 @@ _NO_OPTIONS = Options()
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """A schedule to synthesize. After synthesis, every transfer is split into `depth` consecutive transfers."""
+    """Describes a schedule to synthesize. After synthesis, every transfer is split into `depth` equal transfers."""
 
     topology: Topology
     collective: Collective
@@ -64,7 +64,7 @@ class BuildResult:
     schedule:      the schedule as a Parquet file
     program_id:    content id of the schedule id and all lowering options; equal ids mean identical instructions
     program_text:  the program in the text format of its target
-    time_per_byte: T_B / M as a rational number; its unit is 1 / (bandwidth unit of the topology)
+    time_per_byte: bandwidth time / vector size, as text such as 7/8; its unit is 1 / (bandwidth unit of the topology)
     """
 
     schedule_id: str

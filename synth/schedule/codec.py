@@ -42,9 +42,9 @@ _S = TypeVar("_S", bound="AnySchedule")
 def to_parquet(schedule: AnySchedule) -> bytes:
     """Return `schedule` as the bytes of a Parquet file, with one row per transfer and the metadata as JSON.
 
-    A `Schedule` also gets the columns `src` and `dst`, for readers that do not interpret routes. A symmetric schedule
-    is not expanded; the column `part` says to which of its parts each row belongs. The columns are delta-encoded,
-    because neighbouring rows have similar numbers.
+    The file of a `Schedule` also has the columns `src` and `dst`, for programs that do not interpret routes. A
+    symmetric schedule is not expanded; the column `part` says whether a row belongs to its scatter or its gather part.
+    The columns are delta-encoded, because neighbouring rows have similar numbers.
     """
     if isinstance(schedule, Schedule):
         columns = dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True))
@@ -137,7 +137,7 @@ def stated_id(content: bytes) -> str:
 
 
 def _metadata(schedule: AnySchedule) -> dict[str, Any]:
-    """Return a schedule file's metadata: all but the rows. Includes the links if the topology's spec names a file."""
+    """Return everything in a schedule file except the rows. Includes the links if the topology was read from a file."""
     topology, collective = schedule.topology, schedule.collective
     reference = {"spec": topology.spec, "id": topology.id}
     document = {

@@ -174,14 +174,16 @@ def schedule_repr(schedule: AnySchedule) -> str:
 class Schedule:
     """A collective's schedule on a topology, stored as columns of transfers.
 
-    Routes lead from rank to rank. If switches multicast or add (`is_in_network`), a route can also start or end at such
-    a switch. A switch forwards data in the same step in which it receives them.
+    Routes lead from rank to rank. If switches multicast or reduce data (`is_in_network`), routes can also start or end
+    at these switches. A switch forwards data in the same step in which it receives them.
 
-    kind:        "stepped": the transfers in a step send data that arrived before the step;
-                 "pipelined": data stream along trees, and `steps` is the height of the trees
-    barriers:    steps, ascending, at which a pipelined schedule starts a new stream once all earlier transfers have
-                 ended, for example between the two halves of an allreduce; `steps` is the sum of the streams' heights
-    steps:       number of steps, or height of the trees
+    kind:        "stepped": the transfers in a step send data that arrived before the step; "pipelined": data stream
+                 along trees
+    steps:       number of steps; in a pipelined schedule, height of the trees, summed over its streams
+    barriers:    ascending steps at which a pipelined schedule starts a new stream, after all earlier transfers have
+                 ended, for example between the two halves of an allreduce
+    trees_per_root: k, the number of trees per root; None for stepped schedules, and if the two halves of an allreduce
+                 have different numbers
     method, parameters: how the schedule was made; not part of `id`
     certificate: the method's proof of a bound, as JSON values; separate code checks it
     id:          hash of topology, collective, kind, chunks, routes and all rows
@@ -222,7 +224,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule with `topology`, which must be the same network, possibly built from another spec."""
+        """Return a copy of this schedule on `topology`, which must be the same network but may have another spec."""
         return replace(self, topology=topology)
 
     @property
@@ -252,7 +254,7 @@ class Schedule:
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches add or multicast data, that is, whether routes start or end at switches. O(routes)."""
+        """Whether switches reduce or multicast data, that is, whether routes start or end at switches. O(routes)."""
         return self.routes.end_at_switches(self.topology)
 
     @property
@@ -279,7 +281,7 @@ def shard_count(topology: Topology, collective: Collective) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessSchedule(Schedule):
-    """A schedule in which switches that add or multicast appear as additional compute nodes. Only used for lowering.
+    """A schedule in which switches that reduce or multicast data count as compute nodes. Only used for lowering.
 
     rank_count: number of ranks, which is also the number of shards; ranks are numbered before the switches
     switches:   original node index of each compute node that stands for a switch
@@ -385,7 +387,8 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     """Return the expanded `schedule` on `topology`, which is the same network with node v renamed to `new_node[v]`.
 
     Steps, chunks and costs do not change. The certificate is dropped, because it contains old node numbers. The caller
-    must ensure that the networks are the same (`chorale.synth.topology.topology.carries`). O(rows + links log links).
+    must check that the networks are the same (see `chorale.synth.topology.topology.carries`). O(rows + links log
+    links).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers

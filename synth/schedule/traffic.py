@@ -66,7 +66,7 @@ class Traffic:
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches multicast or add data. Such switches send in the step in which they receive. O(routes)."""
+        """Whether switches multicast or reduce data. They send in the step in which they receive. O(routes)."""
         return self.routes.end_at_switches(self.topology)
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
@@ -199,7 +199,7 @@ class DataPath:
     """A path or tree along which some or all of a rank's data move.
 
     share:   fraction of the rank's data that take this path; 1 if a path combines the transfers of all chunks
-    reduces: whether transfers on this path add to sums; otherwise they copy
+    reduces: whether receivers on this path add the data to their own; if not, they store the data
     step, route: step (or depth in a tree) and route of each edge, ordered by step
     """
 
@@ -212,10 +212,10 @@ class DataPath:
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     """Return the paths along which the data of `rank` move. If the collective has a root, these are the root's data.
 
-    The result lists paths that add to sums, then paths that copy. A pipelined schedule has one path per tree, sorted by
-    share. Trees that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`
-    paths. In stepped schedules and in an alltoall, all transfers that copy form one path, and all that add another.
-    O(rows + chunks of a shard * rows of a shard).
+    The result lists paths on which data are reduced, then paths on which they are copied. A pipelined schedule has one
+    path per tree, sorted by share. Trees that cross the same nodes at the same depths count as one, so there may be
+    fewer than `trees_per_root` paths. A stepped schedule or an alltoall has at most one path of either kind. O(rows +
+    chunks of a shard * rows of a shard).
     """
     collective, links, routes = schedule.collective, schedule.topology.links, schedule.routes
     if collective.is_alltoall:

@@ -2,7 +2,8 @@
 
 Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
 simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
-wait for have happened. The topology contains the bandwidths; the caller passes latencies and the rate of a unit link.
+wait for have happened. The topology contains the bandwidths; the caller passes latencies and the rate of a link with
+bandwidth 1.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 
     A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
     have left. Ranks wait for nothing else, so they may be in different steps at the same time. A rank waits for a
-    complete step because traffic does not record which data a message contains. Implementations that post one step at
-    a time do the same. Uses one gate per rank and step. O(messages). Raises InvalidInput above `MAX_EVENTS`.
+    complete step because traffic does not record which data a message contains. Implementations that start the messages
+    of one step at a time wait in the same way. Uses one gate per rank and step. O(messages). Raises InvalidInput above
+    `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, 1)
     ranks, steps, count = messages.actors, len(traffic.steps), len(messages.step)
@@ -152,9 +154,9 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     """Return the message graph of a pipelined traffic pattern: trees along which `chunks` equal chunks are sent.
 
-    A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t, and chunk p - 1 has left on
-    the same route. Amounts are multiplied by `chunks`, so that they are integers. Raises InvalidInput above
-    `MAX_EVENTS`.
+    A rank forwards chunk p at level t + 1 over a route once it has everything of chunk p that it receives at levels up
+    to t, and once chunk p - 1 has left over this route. Amounts are multiplied by `chunks`, so that they are integers.
+    Raises InvalidInput above `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, chunks)
     actors, levels, each = messages.actors, len(traffic.steps), len(messages.step)
@@ -178,7 +180,7 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
 class _Messages(NamedTuple):
     """The messages of all steps, ordered by step.
 
-    actors: number of senders and receivers: all nodes if switches add or multicast, otherwise only the ranks
+    actors: number of senders and receivers: all nodes if switches reduce or multicast data, else only the ranks
     """
 
     actors: int
@@ -348,8 +350,8 @@ class Congestion:
 def congestion_of(traffic: Traffic) -> Congestion:
     """Return the exact costs of the traffic's steps. O(links on the routes of all distinct steps).
 
-    If switches add or multicast, a path from rank to rank consists of several routes. Its latency is computed from the
-    longest route to each level of switches, and so may be overestimated if paths differ.
+    If switches reduce or multicast data, a path from rank to rank consists of several routes. Its latency is computed
+    from the longest route to each level of switches, and so may be overestimated if paths differ.
     """
     links, routes = traffic.topology.links, traffic.routes
     if len(routes):

@@ -57,7 +57,7 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The topology and vector size of a schedule to check, with cached hop counts to each target node."""
+    """The topology and vector size of a schedule to check. `hops` caches the hop counts to each target node."""
 
     topology: Topology
     size_bytes: int | None

@@ -153,8 +153,8 @@ class ChunkIntervals:
 class ActorTables(NamedTuple):
     """Times (step + 1) and event counts for each cell in a window of shards.
 
-    An actor is a rank or a switch that adds or multicasts. The first three tables have a row per actor, the others a
-    row per such switch.
+    An actor is a rank or a switch that reduces or multicasts data. The first three tables have a row per actor, the
+    others a row per such switch.
     arrival:    earliest time at which the actor has the final data
     handed_on:  time at which the actor sends its partial sum
     fed:        latest time at which the actor receives a partial sum

@@ -71,9 +71,9 @@ class _Inspected:
     """Results of inspecting one part of a symmetric schedule.
 
     loads:      int64 per link of the part's network: chunks that cross it during the part
-    duplicates: number of repeated deliveries of chunks, at all ranks
-    time:       sum over steps of the largest chunks / bandwidth of a link; all trees count as one step
-    latency_s:  sum over steps of the largest latency of a route
+    duplicates: number of chunks that ranks received although they already had them, over all ranks
+    time:       sum over steps of the busiest link's chunks / bandwidth; all trees together count as one step
+    latency_s:  sum over steps of the largest latency of a route, in seconds
     """
 
     violations: list[ScheduleViolation]

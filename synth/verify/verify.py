@@ -4,9 +4,9 @@ This code is independent of the synthesizers. It takes any schedule, from any me
 chunk is present before it is sent, everything is delivered, and nothing is reduced twice. Schedules in symmetric form
 are verified by `chorale.synth.verify.symmetric`.
 
-A route may start or end at a switch that multicasts or adds. Such a switch has no memory. For every chunk, it either
-sends one sum in the step in which all inputs arrive, or it sends copies of the result in the step in which the result
-arrives.
+A route may start or end at a switch that multicasts or reduces data. Such a switch has no memory. For every chunk, it
+either sends one sum in the step in which all inputs arrive, or it sends copies of the result in the step in which the
+result arrives.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def verify(schedule: AnySchedule) -> VerifiedSchedule:
 def cost_if_sound(schedule: AnySchedule) -> Cost:
     """Return the cost that `schedule` has if it is correct, for a comparison before verification. O(hops of rows).
 
-    For symmetric schedules, and for schedules with switches that add or multicast, this already verifies the schedule.
+    If the schedule is symmetric, or switches reduce or multicast data, this already verifies the schedule.
     """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule))
@@ -127,9 +127,9 @@ def _inspect_columns(schedule: Schedule) -> tuple[list[ScheduleViolation], tuple
 
 
 class Replay:
-    """The replay of one schedule. Actors are the ranks, followed by the switches that add or multicast.
+    """The replay of one schedule. Actors are the ranks, followed by the switches that reduce or multicast data.
 
-    switches:   node index of each switch that adds or multicasts
+    switches:   node index of each switch that reduces or multicasts data
     sums:       number of chunks that each of these switches adds up
     path:       largest latency between ranks in each step, in ticks of `Routes.latencies`; None if not yet known, or if
                 there are no such switches or no latencies
@@ -290,7 +290,7 @@ class Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads) -> Cost:
-        """Return the cost, including rates at which switches add and latencies of paths through several switches."""
+        """Return the cost. Switches may limit the rate of sums, and paths may lead through several switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)
