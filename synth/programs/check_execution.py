@@ -188,7 +188,7 @@ class _Result(NamedTuple):
 def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
     """Return a message about the first size above its limit, or "" if all sizes are within their limits.
 
-    sizes: (value, limit), keyed by a phrase that says what is counted
+    sizes: maps a phrase that says what is counted to (value, limit)
     """
     for what, (value, largest) in sizes.items():
         if value > largest:
@@ -306,7 +306,7 @@ class ExecutionRuns:
         return found
 
     def _race(self, block: int, other: int, progress: Matrix[np.int64]) -> ProgramViolation:
-        """Return the violation for a race between the next instruction of `block` and an earlier one of `other`."""
+        """Return the violation for a race of the next instruction of `block` with an earlier instruction of `other`."""
         code, number = self._flat.code, int(progress[block, PC])
         at = self._flat.position(number)
         end = int(progress[other, PC]) + int(progress[other, MOVED] > 0)
@@ -411,7 +411,7 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
 
     Args:
         program: The program.
-        buffer: The buffers of its runtime, if their size matters.
+        buffer: Sizes of the runtime's message buffers; None if they do not matter.
         max_words: Memory limit, in 64-bit words for sets of ranks; a program that exceeds it violates the rule `size`.
     """
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))

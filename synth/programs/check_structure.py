@@ -72,7 +72,7 @@ sizes."""
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """Maximum values and other rules for programs of a target, which follow from its reader and its runtime.
+    """Limits and other rules for the programs of a target. They follow from the target's reader and runtime.
 
     ranks:                    ranks in a program
     channels:                 channels in a program
@@ -177,7 +177,7 @@ def _limits_of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> 
 
 
 def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
-    """Yield a violation for each run of fusable reductions that is longer than `longest`.
+    """Yield violations for runs of fusable reductions that are longer than `longest` or have unequal chunk counts.
 
     A run ends before a reduction that waits, and after a reduction for which another block waits.
     """
@@ -322,7 +322,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return (as sent, as received): the chunk counts of the messages on each connection, in order. O(instructions)."""
+    """Return (counts sent, counts received): chunks of each message on each connection, in order. O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):
@@ -338,7 +338,7 @@ def message_counts(program: Program) -> tuple[Counts, Counts]:
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:
-    """Yield a violation for each connection that has only one end, or different messages at its two ends."""
+    """Yield a violation for each connection that lacks an end or whose two ends have different chunk counts."""
     for connection in sorted(sent.keys() | received.keys()):
         sender, receiver, channel = connection
         name = f"connection from rank {sender} to rank {receiver} on channel {channel}"

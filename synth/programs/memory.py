@@ -1,7 +1,7 @@
 """Models the memory of ranks: its layout, its contents before a collective, and its required contents afterwards.
 
-Switches that add or multicast are modelled as processes, numbered after the ranks. These contribute no data and need no
-result, so a program for ranks and switches executes a custom collective.
+Switches that reduce or multicast data are modelled as processes, numbered after the ranks. These processes contribute
+no data and need no result, so a program for ranks and switches executes a custom collective.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
     """Return (input chunks, output chunks) of the buffers that a rank declares.
 
-    The buffers of a custom collective may be smaller than the vector, but there is always memory for all of it.
+    The buffers of a custom collective may be smaller than the vector, but ranks have memory for the complete vector.
     """
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
@@ -173,7 +173,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return the custom collective of `task`, divided into the chunks of `task`; None for other collectives."""
+    """Return the custom collective of `task`, cut into as many chunks as `task` has; None for other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 
@@ -249,7 +249,7 @@ def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list
 
 
 def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> ChunkValues:
-    """Return one cell per entry of `sources`: the sum of these input chunks, or anything if there are none."""
+    """Return one cell per entry of `sources`: the sum of these input chunks, or ANYTHING if there are none."""
     custom = custom_of(task)
     assert custom is not None
     values = unwritten_values(len(sources), words_of(task))
@@ -316,8 +316,8 @@ def rank_count(program: AnyProgram) -> int:
 def switch_collective(collective: Collective, ranks: int, switches: int) -> Collective:
     """Return the custom collective in which `ranks` ranks get the result of `collective` with the help of switches.
 
-    Its processes are the ranks, then the switches. Each one's input and output are the complete vector, in place.
-    Raises InvalidInput for an alltoall or an uneven collective. O(ranks^2).
+    Its processes are the ranks, then the switches. The input and output of each process are the complete vector, in
+    place. Raises InvalidInput for an alltoall or an uneven collective. O(ranks^2).
     """
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
         rule = "switches cannot add or multicast in {}"

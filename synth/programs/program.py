@@ -53,7 +53,7 @@ def exact_protocol(text: str) -> Protocol:
 class PlanOptions:
     """Options for one-sided runtimes; other runtimes ignore them.
 
-    reads:          whether receivers read data from their senders where possible, instead of senders writing it
+    reads:          whether receivers read data from senders where possible, instead of senders writing to receivers
     group:          number of thread blocks that share the work of each of the program's blocks
     pipeline_bytes: size in bytes of the parts in which a chunk passes through a block's steps; 0: complete chunks
     boxes:          index of each rank's box; () if all ranks are in one box. Ranks in different boxes communicate
@@ -222,11 +222,11 @@ class Program:
     in_place:   whether input and output share memory. Then, `i[k]` of an allgather is `o[rank * N / ranks + k]`,
                 `o[k]` of a reduce_scatter is `i[rank * N / ranks + k]`, and `i[k]` of other collectives is `o[k]`.
     channels:   number of channels. A connection is (sender, receiver, channel); its k-th send matches its k-th receive.
-    max_bytes:  size of the largest vector; 0 means no limit
+    min_bytes, max_bytes: smallest and largest vector size in bytes; a maximum of 0 means no limit
     origin:     content id of the schedule from which the program was lowered; "" for a program from elsewhere
     plan:       options for one-sided runtimes, such as MSCCL++; other runtimes ignore them
-    switches:   switches that add or multicast. The last ranks of the program represent these network nodes, see
-                `chorale.synth.programs.memory`
+    switches:   node indices of the switches that reduce or multicast data. The last ranks of the program represent
+                these switches, see `chorale.synth.programs.memory`.
     """
 
     name: str
@@ -357,7 +357,7 @@ class RankColumns:
 
 
 class ColumnBlocks(Sequence[ThreadBlock]):
-    """A sequence of the blocks that `columns` describe, created on first use. Equal to a tuple of the same blocks."""
+    """A sequence of the blocks that `columns` describe, created on first use. It equals a tuple of the same blocks."""
 
     __slots__ = ("_objects", "columns")
 

@@ -173,7 +173,7 @@ def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -
 
 
 def _operation_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
-    """Yield a fault for each rule that `operation` or, in a pipeline, one of its operations breaks. O(operands)."""
+    """Yield a fault for each rule that `operation` or, if it is a pipeline, an operation in it breaks. O(operands)."""
     action, kind = operation.action, operation.kind
     if action is Action.PIPELINE:
         unit_bytes, chunks = operation.pipeline or (0, 0)
@@ -376,7 +376,7 @@ def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _barrier_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield violations unless the stated number of blocks arrives at each barrier, and each block equally often."""
+    """Yield violations unless the stated number of blocks arrives at each barrier, all of them equally often."""
     for rank, body in enumerate(plan.ranks):
         met: dict[int, dict[int, Counter[Round]]] = defaultdict(lambda: defaultdict(Counter))
         sizes: dict[int, set[int]] = defaultdict(set)

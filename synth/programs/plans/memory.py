@@ -185,7 +185,7 @@ class PlanClocks:
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 
     def _meet(self, block: int, number: int, blocks: int) -> bool:
-        """Let `block` arrive at a barrier. Return whether it may continue because all `blocks` blocks have arrived."""
+        """Let `block` arrive at barrier `number`. Return whether it may continue: all `blocks` blocks have arrived."""
         met = self._met[self.owner[block], number]
         if met.get(block) == 1:
             del met[block]  # the last block to arrive has released it
@@ -239,7 +239,7 @@ class PlanMemory:
         self._cells: dict[Stretch, slice] = {}
 
     def begin(self, rank: int, call: int) -> None:
-        """Begin `call` of `rank` by writing its input and marking its output as undefined."""
+        """Begin `call` of `rank`: write the rank's input, and mark the rank's output as undefined."""
         first, end = self.first_cell[rank], self.first_cell[rank + 1]
         layout = self._layouts[rank]
         kept = first + layout.scratch_base * self._pieces if call > 1 else end
@@ -360,10 +360,11 @@ class PlanMemory:
 class Packet:
     """A packet (data and a flag) in scratch memory.
 
-    call:    number of the call that wrote it
+    call:    number of the call in which the packet was written
+    identity, members: contents, as in `ChunkValues`
     known:   clock that readers receive; this clock covers everything that the writer had done
-    writer, time: block or proxy that wrote it, and the time of the write
-    readers: time of its last read by each block or proxy
+    writer, time: block or proxy that wrote the packet, and the time of the write
+    readers: for each block or proxy that has read the packet, the time of the last read
     """
 
     call: int
@@ -399,7 +400,7 @@ class PacketSlots:
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return an access that races with a read (a write if `write` is set) by `component`; None if there is none.
+        """Return an access that races with a new read (or, if `write` is set, a new write) by `component`, or None.
 
         A write races with earlier accesses that may not have ended. A read races with a later call's write.
         """

@@ -33,8 +33,8 @@ class Stretch(NamedTuple):
 class Move:
     """A movement of data: everything that is read is added up, and the sum is stored in every written stretch.
 
-    reads, writes:   plain data that the movement reads and writes
-    takes, packets:  packets that the movement reads and writes
+    reads, writes:   stretches of plain data that the movement reads, and that it writes
+    takes, packets:  stretches of packets that the movement reads, and that it writes
     port:            index, among the operation's channels, of the port that moves the data; None if the block's threads
                      move the data
     switch:          whether a switch moves the data

@@ -24,7 +24,7 @@ from chorale.synth.programs.program import Buffer, Message
 
 TARGET = "mscclpp-json"
 Kind = Literal["memory", "port", "switch"]
-"""Kinds of channels: direct access to a peer's memory, a proxy on the host, or a switch that adds and multicasts."""
+"""Kinds of channels: direct access to a peer's memory, a proxy on the host, or a switch that reduces or multicasts."""
 VECTOR_BYTES = (8, 16)
 """Numbers of bytes that a thread of Chorale's kernel can read or write at once; the last is the default."""
 
@@ -128,7 +128,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. Its operations refer to channels and remote buffers by index in the block's tuples."""
+    """A thread block. Its operations refer to channels and remote buffers by their index in the tuples of this class.
+
+    These tuples contain numbers within the rank.
+    """
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]
@@ -187,6 +190,8 @@ class PlanSettings:
     packets:        whether scratch contains packets (protocol LL)
     double_scratch: whether consecutive calls alternate between two halves of scratch
     reuse:          whether pipelines over large chunks may reuse parts of scratch
+    alignment_bytes: number of which chunk sizes must be a multiple
+    threads:        number of threads per block
     vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once; other executors ignore it
     """
 
@@ -200,7 +205,7 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A collective as the one-sided operations of every rank. Buffers and chunks have the same meaning as in `Program`.
+    """A collective as the one-sided operations of every rank. Chunks, `in_place` and `origin` are as in `Program`.
 
     min_bytes, max_bytes: smallest and largest vector size in bytes for which the plan can be used
     """

@@ -240,7 +240,7 @@ class PlanRun:
         return None
 
     def _doer(self, number: int, step: Step, move: Move) -> int:
-        """Return the clock component of whatever moves the data: the block, or the proxy of a port."""
+        """Return the clock component of the block or, if a port moves the data, of the port's proxy."""
         if move.port is None:
             return number
         if move.takes and move.waits:

@@ -59,8 +59,8 @@ def plan_of(program: Program) -> ExecutionPlan:
     O(instructions * blocks).
 
     Raises:
-        InvalidInput: Plans do not support the protocol, packets would have to be added in scratch, or the largest
-            vector needs offsets of more than 32 bits.
+        InvalidInput: Plans do not support the protocol or its combination with an option, packets would have to be
+            added in scratch, or the largest vector needs offsets of more than 32 bits.
     """
     for known, plan in _LATEST:
         if known.ranks is program.ranks and replace(known, name=program.name, origin=program.origin) == program:
@@ -144,7 +144,7 @@ class _Segment:
             self.operations.append(Operation(Action.RELEASE, semaphores=some))
 
     def move(self, action: Action, sources: Sequence[Operand], *targets: Operand) -> None:
-        """Add an operation in which all threads move or add data, after all earlier waits have ended."""
+        """Add an operation in which all threads move or reduce data, after all earlier waits have ended."""
         read, written = (
             [
                 range(first, first + each.count)
@@ -337,7 +337,7 @@ class _RankTranslation:
         segment.release(self._links.released.get((index, step), ()))
 
     def _receive(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Add operations that wait for a signal, then store, add or read the message. Handles local steps too."""
+        """Add operations that do a local step, or that wait for a signal and then store, add or read the message."""
         if item.op is Op.COPY:
             segment.move(Action.COPY, (_local(item.src, item),), _local(item.dst, item))
         if item.op is Op.REDUCE:
@@ -361,7 +361,7 @@ class _RankTranslation:
             segment.move(Action.COPY, (arrived,), _local(item.dst, item))
 
     def _send(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Add operations that send the message: put and signal, let a port do both, or signal that it can be read."""
+        """Add operations that send the message: put and signal, let a port do both, or signal that data can be read."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)

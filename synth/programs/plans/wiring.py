@@ -53,7 +53,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A memory access (a write or a send's read): its instruction and block, and the block's clock before it."""
+    """A memory access: a write, or the read of a send. `clock` is the clock of `block` before the access."""
 
     item: Position
     block: int
@@ -73,9 +73,9 @@ def message_order(
 
     Args:
         program: A program without faults.
-        executed: Its instructions in a valid order.
+        executed: The program's instructions in a valid order.
         receive_of: The receive that matches each send.
-        read_late: Maps sends whose chunks may be read until the matching receive is done to these receives.
+        read_late: Maps each send whose chunks may be read until its receive has ended to this receive.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -351,7 +351,9 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank. Numbers are those of a group's first member; other members use the numbers after it.
+    """The semaphores of a rank.
+
+    In a group of blocks, the first member uses the semaphore numbers given here, and the others use the next numbers.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, indexed by (block, step)
@@ -368,7 +370,7 @@ class RankSemaphores(NamedTuple):
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
     """Assign semaphores to pairs of segments in which one waits for the other, and to successive segments of a block.
 
-    A group has one semaphore per member.
+    For groups of blocks, each pair gets one semaphore per member of the group.
     """
     count = 0
     numbers: dict[tuple[SegmentId, SegmentId], int] = {}
