@@ -1,4 +1,4 @@
-"""Find the fabric, and compare the rates of the library and of the best schedule with the proven limit."""
+"""Find the fabric of this machine or cluster, and compare the library and the best schedule with the proven limit."""
 
 import math
 import os
@@ -54,7 +54,7 @@ class DiscoveredFabric:
     has_accelerators: whether its ranks are GPUs
     is_emulated: whether its ranks are processes on this machine, connected by links with limited rates
     skipped: sources that were tried without success, each with the reason
-    writer: command that writes the network to `WRITTEN`; None if a spec describes the network
+    writer: command that writes the network to the file `WRITTEN`; None if a spec describes the network
     """
 
     topology: Topology
@@ -66,7 +66,7 @@ class DiscoveredFabric:
 
 
 def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
-    """Return the fabric that `spec` or the file `dump` describes; if both are None, discover this node or cluster.
+    """Return the fabric that `spec` or the file `dump` describes; if both are None, that of this node or cluster.
 
     model: model of the GPUs, if the file contains only the matrix of their connections
 
@@ -118,7 +118,7 @@ PROGRAM_SIZES = (2**20, 2**24, 2**28)
 CANDIDATES: tuple[tuple[str, int | None], ...] = (
     ("forest", 1), ("forest", 2), ("ring", None), ("rabenseifner", None), ("swing", None),
 )  # fmt: skip
-"""(method, trees per root) to try besides the choice of `auto`. Fewer trees need fewer thread blocks and steps."""
+"""Pairs (method, trees per root) to try in addition to `auto`. Fewer trees need fewer thread blocks and steps."""
 MAX_RANKS = 64
 """Maximum number of ranks for programs. With more, lowering and simulating a program would take minutes."""
 
@@ -128,10 +128,10 @@ def runnable_programs(
 ) -> list[dict[str, Any]]:
     """Return programs for `best` and for schedules that need fewer resources, sorted by mean rate, fastest first.
 
-    Schedules are lowered within the target's limits, checked, and timed with the flow model. The document of a program
-    has the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s for each size.
-    Programs that exceed a limit come last, with the reason. After `deadline_s` (monotonic clock), no further program is
-    tried.
+    Schedules are lowered to `GPU_TARGET`, and the programs are timed with the flow model. Each program is a JSON
+    document: the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s for each
+    size. Programs that exceed a limit of the target come last, with the reason. After `deadline_s` (monotonic clock),
+    no further program is tried.
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:
@@ -170,10 +170,10 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield rows (title, text) that name the fastest program, for the smallest and for the largest size.
+    """Yield a row (title, text) about the fastest program at the smallest size, and one at the largest size.
 
-    The text also gives the program's rate as a fraction of the bound. If programs were refused, a last row gives the
-    reason for the first of them.
+    The text also gives the program's rate as a fraction of the bound. If the target refuses some programs, another row
+    says why it refuses the first of them.
     """
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
@@ -193,7 +193,7 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """The measured times of several schedules. limit: times that the links allow; None if their rates are not known"""
+    """The measured times of several schedules, and the `limit` of the links (None if their rates are not known)."""
 
     measurement: Measurement
     limit: LinkLimit | None
@@ -240,8 +240,8 @@ def roofline(
     Schedules are measured for about `budget_s`, but only on emulated networks. For GPUs, which can only be measured
     with the runtimes of their own libraries, published rates are used.
 
-    options: the link rate, and the size at which the best schedule has the shortest predicted time. Without a size,
-             the schedule with the shortest time per byte is the best
+    options: link rate and buffer size. The best schedule has the shortest predicted time at this size or, without a
+             size, the shortest time per byte
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
@@ -319,7 +319,7 @@ def roofline(
 
 
 def next_commands(fabric: DiscoveredFabric, programs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the commands to run next. On GPUs, they judge the library, export the best runnable program, and tune it.
+    """Return the commands to run next. On GPUs, they judge and tune the library, export a program, and tune programs.
 
     The campaign for GPUs has sizes up to gigabytes, the library's own choice as baseline and a budget of hours.
     """
@@ -393,7 +393,7 @@ def synthesized_allreduce(topology: Topology, method: str, options: Options = _B
 def _measured(
     fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], deadline_s: float, home: Path
 ) -> tuple[list[MeasuredContest], str | None]:
-    """Measure sizes in ascending order until `deadline_s`. Return the results and, if sizes are missing, the reason."""
+    """Measure at ascending sizes until `deadline_s`. Return the results, and the reason if any sizes are missing."""
     if fabric.has_accelerators:
         return [], "these are published rates; `chorale doctor` shows what the msccl runner needs to measure here"
     if not fabric.is_emulated:

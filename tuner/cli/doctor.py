@@ -36,9 +36,11 @@ from chorale.tuner.tracking.mlflow_store import what_is_at
 class Check:
     """The result of one check of `chorale doctor`.
 
-    required: whether no campaign can run if this check fails; a failure of other checks affects only `needed_for`
-    way_out:  how to fix the problem, in words
-    command:  command that fixes it, if there is one
+    found:      what the check found, such as a version or the reason for a failure
+    needed_for: what does not work if the check fails
+    way_out:    how to fix the problem, in words
+    required:   whether no campaign can run at all if the check fails
+    command:    command that fixes the problem, if there is one
     """
 
     name: str
@@ -71,7 +73,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Check whether `attempt` succeeds. It returns what it found, or raises Unavailable. way_out: see `Check`"""
+    """Check whether `attempt` succeeds: the function returns a text about what it found, or raises Unavailable."""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:

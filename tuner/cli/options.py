@@ -64,7 +64,7 @@ def notice(text: str) -> None:
 
 
 def set_verbosity(quiet: bool, verbose: bool) -> None:
-    """Set what is printed and logged. quiet: only errors and results; verbose: debug messages, too"""
+    """Print and log only errors and results if `quiet` is set. Log debug messages, too, if `verbose` is set."""
 
     def show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
         people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
@@ -171,7 +171,7 @@ def collective_name(text: str) -> str:
 
 
 def named(names: Iterable[str], parse: Callable[[str], str], what: str, *flags: str, metavar: str = "NAME") -> Any:
-    """Return an option whose value `parse` turns into one of `names`. what: description of the option for its help"""
+    """Return an option whose value `parse` turns into one of `names`. Its help consists of `what` and the names."""
     help_text = f"{what}: {', '.join(names)}."
     return typer.Option(*flags, metavar=metavar, parser=parse, autocompletion=offer(names), help=help_text)
 

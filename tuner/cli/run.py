@@ -179,7 +179,9 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
 class RunReport:
     """The results of `chorale run`: measured times of the program in `file` and of the reference, if any.
 
-    limit: shortest times that the links allow; None if not known
+    reference:   the program to compare with, as on the command line
+    limit:       shortest times that the links allow; None if the links' rates are not known
+    calibration: costs of messages that were fitted to the times, if requested
     """
 
     file: str

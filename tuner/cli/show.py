@@ -65,7 +65,8 @@ _SHOWN_NODES = 12
 class Side:
     """A schedule or program in a comparison.
 
-    name:     name of its file
+    name:     name of the file that contains the schedule or program
+    pricing:  costs of messages, for predicted times
     fidelity: simulation model for schedules; programs are always simulated as flows
     """
 
@@ -82,7 +83,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Return the time per byte on the busiest link. For a schedule, this is summed up over all steps."""
+        """Return the time per byte on the busiest link; for a schedule, the sum of these times over all steps."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
@@ -122,7 +123,7 @@ class Side:
 
 
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Compare two schedules or programs for the same network; return the JSON document.
+    """Compare two schedules or programs for the same network; return a JSON document with these keys, among others.
 
     results:    for each size, the times of both files, the second's speed-up, and the library's choice of algorithm
     crossovers: sizes at which the faster file changes, found to 1 % by bisection between the requested sizes

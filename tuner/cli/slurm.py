@@ -120,7 +120,7 @@ def job_name(text: str) -> str:
 def _arguments(options: SlurmOptions) -> Iterator[str]:
     """Yield the command and its arguments for the job, without the Slurm options.
 
-    For a job array, also yield `--set` options with which its tasks measure at the same time.
+    For a job array, also yield the `--set` options that let its tasks measure at the same time.
     """
     context, after = options.context, []
     about_slurm = {each.name for each in fields(options)}

@@ -99,7 +99,7 @@ def verify(
 
 
 def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
-    """Return title, bandwidth unit and JSON document. Times are for the size for which the schedule was designed."""
+    """Return a title, the unit of bandwidths and the JSON document, with the time at the schedule's size, if any."""
     schedule, stated = load_for_inspection(file)
     size_bytes = schedule.parameters.get("size_bytes")
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
@@ -194,7 +194,7 @@ def lift(
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
-    """Return the table about a program for the terminal, with violations first. unit: unit of bandwidths"""
+    """Return the table about a program for the terminal, with violations first. Bandwidths are given in `unit`."""
     table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
@@ -204,7 +204,7 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
 
 
 def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
-    """Return the JSON document of `verdict`. is_named: whether the user or the program has named the network"""
+    """Return the JSON document of `verdict`, with a notice unless the user or the program names the network."""
     alone = "no topology is named: all pairs of ranks are assumed to be connected; --spec adds loads, bounds and time"
     return {
         "ok": not verdict.violations,

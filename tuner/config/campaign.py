@@ -294,5 +294,5 @@ def make_workers(
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:
-    """Return a picklable function that creates the runner. home: data folder for measurements of the machine"""
+    """Return a picklable function that creates the runner, which stores measurements of the machine in `home`."""
     return partial(section.config.for_network(topology).create, home, section.measurers)

@@ -150,7 +150,7 @@ class Strict(BaseModel):
 
 
 def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
-    """Return `document` as a `model`. Raises InvalidInput with the message `rule` and the first wrong key.
+    """Return `document` as an instance of `model`. Raises InvalidInput(rule, the first wrong key, way_out).
 
     prefix: text before the key in the error, such as the name of a file
     """
@@ -250,7 +250,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """A program file. name: its name in records, with digits of `digest`, so that a changed file gets another name"""
+    """A program file. Its name in records contains digits of `digest`, so that a changed file gets another name."""
 
     path: str
     name: str
@@ -299,7 +299,7 @@ def tables_in(file: Path) -> frozenset[str]:
 
 
 def tables_at(uri: str) -> frozenset[str]:
-    """Return the names of the tables in the database at `uri`. Waits at most a few seconds for most servers.
+    """Return the names of the tables in the database at `uri`. Most kinds of servers must reply within seconds.
 
     Raises the errors of SQLAlchemy and of the database driver.
     """

@@ -176,7 +176,9 @@ def load_calibration(path: str) -> Calibration:
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
-    """Return name -> program to measure in addition to `program`, to tell latency, overhead and bandwidth apart.
+    """Return name -> program, for the additional programs from whose times a calibration is computed.
+
+    Their numbers of steps and messages differ, so latency, message overhead and bandwidth can be determined.
 
     The result is empty unless the collective is allgather, reduce_scatter or allreduce.
     """
@@ -201,7 +203,7 @@ _LATENCIES = ("link_latency_us", "hop_us")
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Predicts the costs of messages with either a network model or a measured calibration.
+    """Predicts the costs of messages with either a network model or a measured calibration; the other one is None.
 
     settings: description of the model or calibration for reports
     stated:   names of the settings that the user gave

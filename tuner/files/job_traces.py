@@ -39,7 +39,7 @@ _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 class _Call(NamedTuple):
-    """A call in a trace. group: its ranks, None for all; size_bytes: size of its input or output, the larger of both"""
+    """A call by the ranks in `group` (None: all). Its size is that of its input or output, whichever is larger."""
 
     collective: str
     dtype: str

@@ -61,7 +61,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadNetwork:
-    """A network that was read from a file. notes: remarks about the network for the user"""
+    """A network that was read from a file, and `notes` about it to show to the user."""
 
     topology: Topology
     notes: tuple[str, ...] = field(default=())

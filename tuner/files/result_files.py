@@ -37,7 +37,7 @@ _JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
 _CSV = re.compile(
     r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
 )
-"""Header line of CSV results. Output of a launcher may precede it, as it may precede JSON results."""
+"""Header line of CSV results. Output of a launcher may come before this line."""
 _MPI_TEST = re.compile(
     r"^[ \t]*# (?:OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v\S+|Benchmarking (?P<imb>\S+))", re.MULTILINE
 )
@@ -48,7 +48,7 @@ _PER_RANK = ("allgather", "alltoall")
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A measured time. size_bytes: size of the whole vector; wrong: number of wrong elements, None if not checked"""
+    """A time measured with vectors of `size_bytes`. `wrong` is the number of wrong elements, None if not checked."""
 
     size_bytes: int
     time_us: float
@@ -58,11 +58,12 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results for one collective in a file; fields that the file does not contain are None.
+    """The results for one collective and number of ranks in a file; None stands for what the file does not contain.
 
     tool:       nccl-tests, rccl-tests, OSU, IMB (Intel MPI Benchmarks) or chorale
     collective: Chorale's name for the collective
     library, version: the measured library, such as NCCL 2.30.7
+    device:     kind of GPU or, for `chorale run`, the runner
     link_mbps:  rate of emulated links
     bus_ratio:  busbw / algbw, which gives the number of ranks even if the file lists fewer devices
     per_rank:   whether sizes still refer to one rank's shard, as in OSU and IMB

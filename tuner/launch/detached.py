@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MLFLOW_PAUSE_S = 10.0
 SERVER_TRIES, LOCAL_TRIES = 8640, 3
-"""Attempts to upload to MLflow when a launch ends: many for a server, which may return within a day, but few for a
-local store, because a read-only folder stays read-only."""
+"""Maximum number of attempts to upload to MLflow when a launch ends: many for a server, which may be reachable again
+within a day, and few for a local store, because a read-only folder stays read-only."""
 FORMER_SELF_S = 300.0
 """Seconds that a restarted launch waits for the folder's lock, which its previous process may still hold."""
 
@@ -42,7 +42,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """A launch's progress. `done` of at most `budget` trials have finished; the caller still lacks `new_trials`."""
+    """A launch's progress: `done` of at most `budget` trials have finished; `new_trials` are new to the caller."""
 
     state: LaunchState
     budget: int

@@ -62,7 +62,7 @@ class FinalRound:
     ) -> records.FinalComparison | None:
         """Measure the finalists together. Return the comparison, or None if nothing could be measured.
 
-        number: number of the first measurement; each measurement adds its own number to the campaign's seed
+        number: number of the first measurement; each measurement adds its number to the campaign's seed
         """
         self._number = number
         if self.campaign.one_winner:

@@ -95,7 +95,7 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
-    """Predict the times of methods with the model of a simulated runner, or from the link rate and 10 us a message."""
+    """Predict the times of methods with the simulated runner's model, else from the link rate and 10 us per message."""
     config = campaign.runner.config.for_network(topology)
     if isinstance(config, SimulatedConfig):
         model = config.network_model()
@@ -191,7 +191,7 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
 
 
 def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
-    """Return the plan that `chorale tune --dry-run` shows. priors: prior knowledge with which the search would start"""
+    """Return the plan that `chorale tune --dry-run` shows, including the `priors` from which the search would start."""
     space, minutes = search_space(campaign, topology), campaign.budget.minutes
     trials = min(campaign.budget.trials, len(space))
     stopped_by = ["budget.trials" if trials == campaign.budget.trials else "the search space"]
@@ -399,7 +399,7 @@ def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named:
     """Return earlier launches of the collective, the most similar ones first.
 
     The order is: same network and runner, same network, same runner, all others. Newer launches precede older ones.
-    named: campaigns to consider; None for all
+    If `named` is given, only these campaigns are considered.
     """
     conditions = conditions_of(campaign, topology)
     earlier = []

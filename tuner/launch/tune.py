@@ -264,8 +264,9 @@ def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
 class LaunchProgress:
     """Prints one line per trial: its outcome, the best so far and the time left.
 
-    budget:  maximum number of trials, including `recorded` ones
-    limit_s: seconds from the beginning of the first trial after which no new trial starts
+    budget:   maximum number of trials, including the `recorded` ones
+    recorded: trials that were recorded before the launch was resumed
+    limit_s:  seconds from the beginning of the first new trial after which no further trial starts
     """
 
     def __init__(
@@ -434,10 +435,13 @@ class LaunchWork:
 class TuneReport:
     """The results of a launch, for reports.
 
-    versions: size in bytes -> registered version, if there is one
-    verdicts: size class -> whether its best program became the champion, and why
-    overhead: result of `Overhead.document`
-    limit:    limit that the links impose on times, if their rate is known
+    ranked_trials: trials from which the best programs are chosen
+    versions:      size in bytes -> registered version, if there is one
+    tracked:       ids of the launch's runs in MLflow
+    seconds:       duration of the launch since it was started or resumed
+    overhead:      result of `Overhead.document`
+    verdicts:      size class -> whether its best program became the champion, and why
+    limit:         shortest times that the links allow; None if the links' rates are not known
     """
 
     launch: Launch

@@ -162,7 +162,7 @@ def _around(turns: NDArray[Any], count: int) -> Positions:
 
 
 class Picture:
-    """A drawing that is drawn only when it is shown or saved. draw: writes the drawing to a .svg, .png or .pdf file"""
+    """A drawing that the function `draw` writes to a .svg, .png or .pdf file only when it is shown or saved."""
 
     def __init__(self, draw: Callable[[Path], None]) -> None:
         self._draw = draw

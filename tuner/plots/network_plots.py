@@ -47,7 +47,7 @@ _NODE_SHARE = 0.46  # diameter relative to the distance to the nearest node
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """A line in a drawing: `count` links of equal bandwidth from src to dst, and as many back unless `one_way`."""
+    """A line in a drawing. It stands for `count` equal links from src to dst and, unless `one_way`, as many back."""
 
     src: int
     dst: int
@@ -105,7 +105,7 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
 def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
     """Draw compute nodes as discs and switches as squares, with names if these are readable.
 
-    Switches that multicast or add are diamonds. `unit_in`: inches per unit of `positions`.
+    Switches that can multicast or reduce data are drawn as diamonds. `unit_in`: inches per unit of `positions`.
     """
     diameter_pt = _NODE_SHARE * unit_in * 72
     compute, switches = positions[: topology.compute_count], positions[topology.compute_count :]
@@ -340,7 +340,7 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64]
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
-    """Draw two bars for each step: the parts of the bandwidth time for which its busiest and average link is busy."""
+    """Draw two bars per step: the times for which its busiest and average link are busy, relative to the total time."""
     steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
     axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
     axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")

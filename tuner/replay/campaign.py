@@ -36,7 +36,7 @@ REPEATS, FIRST_REPEATS = 5, 1
 GOAL, WRONG = 1.05, 1.05
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
-"""Generator of (next candidate, number of repetitions or None for the default) that is sent each measured trial."""
+"""Generator that yields the next candidate and its number of repetitions (None: default), and is sent the trial."""
 FIRST_SHARE = 4
 """The random-forest search starts with random trials: 1 / `FIRST_SHARE` of all trials, but at least three."""
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
@@ -163,6 +163,9 @@ def mean_gain(record: CompleteTrial) -> float:
 class ReplayOptions:
     """Options for a replayed campaign.
 
+    trials:  maximum number of trials
+    repeats: maximum number of repetitions in each trial
+    rules:   error probabilities and stopping rules of the final comparison
     thrifty: whether to avoid measurements as campaigns do: baselines are measured only as often as drift requires, and
              sizes at which a candidate is clearly slower are not repeated. Otherwise every trial measures everything.
     """
@@ -182,6 +185,7 @@ class ReplayedCampaign:
     seconds: simulated measuring time so far, the sum of all repetitions
     behind:  true time of the program chosen after each trial, divided by the best possible time (trials, sizes)
     spent_s: value of `seconds` after each trial
+    tried:   index in `task.candidates` of each trial's candidate
     """
 
     task: GridTask
@@ -234,7 +238,7 @@ class ReplayedCampaign:
         return [self._verdict(index) for index in range(len(self.task.sizes_bytes))]
 
     def _trial(self, number: int, repeats: int | None) -> CompleteTrial:
-        """Measure configuration `number` as the next trial. repeats: number of repetitions; None for the default"""
+        """Measure configuration `number` as the next trial. If `repeats` is None, use the default repetitions."""
         trials, thrifty, most = len(self.tried), self.options.thrifty, self.options.repeats
         if not thrifty or self._controls.is_due(trials):
             first = max(self._controls.repeats, 1 if self.tried else contests.FIRST_CONTROL)
@@ -305,7 +309,7 @@ class ReplayedCampaign:
 
 
 def mean_behind(behind: Floats) -> float:
-    """Return the geometric mean over the sizes of `behind`, a time at each size divided by the best time there."""
+    """Return the geometric mean of `behind`, which has for each size a time divided by the best time at this size."""
     return float(np.exp(np.log(behind).mean()))
 
 

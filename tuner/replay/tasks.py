@@ -85,7 +85,7 @@ LARGEST_BYTES = 2**30
 """Maximum size in bytes. Larger sizes are ignored: they take most of a record's time and add little information."""
 
 MIN_SHARE = 0.8
-"""Minimum number of configurations measured at a size, relative to the size with the most. Other sizes are not used."""
+"""A size is used only if at least this fraction of the largest number of configurations at a size was measured."""
 
 _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 

@@ -38,7 +38,7 @@ class BoundReport:
     two_phases:   for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
     pairs:        for allreduce, the best pairs of a reduce tree and a broadcast tree; computed only on small fabrics,
                   and only if two phases might not be optimal
-    in_network:   the bound if switches multicast and add; None if no switch can
+    in_network:   the bound if switches multicast and reduce data; None if no switch can do so
     """
 
     topology: Topology
@@ -58,7 +58,7 @@ def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
-    """Return the bound on `collective`, checked by independent code. k: trees per root, for collectives using trees"""
+    """Return the checked bound on `collective`, with the optimum for `k` trees per root (None: for any number)."""
     lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
@@ -332,7 +332,7 @@ def _bottleneck_names(topology: Topology, bound: Bound) -> list[str]:
 
 
 def in_network_note(topology: Topology) -> str:
-    """Return a sentence on how to run a schedule in which the switches of `topology` add."""
+    """Return a sentence that says how to run a schedule in which the switches of `topology` reduce data."""
     able = len(topology.abilities)
     if able == 1:
         return "NCCL's NVLS, or a plan for one box: chorale lower --target mscclpp-json"

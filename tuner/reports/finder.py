@@ -124,11 +124,12 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Finds, for each network, a placement of its nodes on hosts that keeps many existing cables.
+    """Searches heuristically, for each network, for the placement on hosts that keeps the most existing cables.
 
-    present: existing cables; None if all cables are new
-    most:    maximum number of cables to add; None for any number
-    placed:  spec of a network -> its placement, if already computed
+    present:     existing cables; None if all cables are new
+    most:        maximum number of cables to add; None for any number
+    panel_ports: number of ports of a patch panel; None without panels
+    placed:      spec of a network -> its placement, if already computed
     """
 
     query: FinderQuery
@@ -146,7 +147,7 @@ class Wiring:
         return Wiring(query, present, moves, panel_ports)
 
     def cabling(self, spec: str) -> Cabling:
-        """Return a placement of the nodes of `spec` on hosts that keeps many existing cables."""
+        """Return the best placement found for the nodes of `spec`: the one that keeps the most existing cables."""
         if spec not in self.placed:
             hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
             lying = () if self.present is None else self.present.cables

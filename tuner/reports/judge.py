@@ -38,10 +38,12 @@ _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algori
 class JudgedSize:
     """How the measured time at one size compares with the bound and the library's model.
 
-    bound_us:   lower bound on the time of any schedule, from bandwidth alone
-    library_us: time predicted by the library's own model; None if there is no model
-    limited_by: what limits the time: link, NIC, latency or algorithm
-    note:       description of anything unusual, or ""
+    measured_us: measured time, in place or out of place, whichever is shorter
+    bound_us:    lower bound on the time of any schedule, from bandwidth alone
+    percent_of_bound: bound divided by measured time, in percent
+    library_us:  time predicted by the library's own model; None if there is no model
+    limited_by:  what limits the time: link, NIC, latency or algorithm
+    note:        description of anything unusual, or ""
     """
 
     size_bytes: int
@@ -60,7 +62,7 @@ class Judgement:
     verdict:  conclusion in one sentence
     library:  name and version of the measured library
     model:    library whose model gives the expected times; None if there is no model
-    acting:   whether the bound assumes that switches add
+    acting:   whether the bound assumes that switches reduce data
     is_right: whether no wrong elements were found at any size
     """
 

@@ -228,8 +228,8 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
     """Return the time at one size and, for bfb on networks with latencies, the least time with freely divisible shards.
 
-    If the network has no latencies, the default latencies of `chorale simulate` are used, because methods were chosen
-    with these latencies.
+    If the network has no latencies, the default latencies of `chorale simulate` are used, as they are when `auto`
+    chooses a method.
 
     link_gbps: link rate in Gbit/s, if bandwidths are relative to a link's rate
     """
@@ -331,8 +331,8 @@ def proved_document(
     """Return the JSON document of a synthesis, except memory and output path. Independent code checks the bounds.
 
     link_gbps:  see `timing_document`
-    in_network: whether switches that add or multicast were requested. The bound then includes these abilities, even
-                if a schedule without them is faster.
+    in_network: whether the user wants switches to reduce or multicast data. The bound then allows this, even if a
+                schedule that does not use these abilities is faster.
     """
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     topology, collective = schedule.topology, schedule.collective

@@ -97,7 +97,7 @@ def _speedup_text(choice: TableEntry) -> str:
 def undecided_lines(report: TuneReport) -> Iterator[str]:
     """Yield a line for each size at which the comparison was undecided, then a line that says how to compare longer.
 
-    A comparison does not continue with --resume. It needs a new launch with limits that allow more restarts of ranks.
+    A final comparison that has ended cannot be resumed: comparing longer needs a new launch with higher limits.
     """
     final, growth, launches, seconds = report.launch.campaign["final"], 0.0, 0, 0.0
     for choice in tuning_table_of(report):

@@ -109,7 +109,8 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
 class StudyParts:
     """Optuna objects to use instead of those that the campaign chooses; None keeps the campaign's choice.
 
-    pruner: decides after each size whether to end the trial; with a pruner, sizes are measured one by one, not raced
+    pruner: decides after each size whether to end the trial. With a pruner, sizes are measured one by one, and racing
+            is switched off
     """
 
     sampler: BaseSampler | None = None
@@ -305,6 +306,7 @@ class Suggestion:
 class SearchPlan:
     """Defines a search: its space, its sampler, and what it knows at the start.
 
+    study:            name of the Optuna study
     trial_id:         function that returns a candidate's trial id, as used in all records
     sizes_bytes:      sizes at which every candidate is measured
     weights:          weight of each size; empty means equal weights

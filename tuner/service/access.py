@@ -103,7 +103,7 @@ class Caller:
         return self.role is CallerRole.ADMINISTRATOR
 
     def require(self, role: CallerRole, what: str) -> None:
-        """Raise NotPermitted unless the caller's role is at least `role`. what: the action that requires this role"""
+        """Raise NotPermitted, with `what` as the action, unless the caller's role is at least `role`."""
         if self.role < role:
             rule = f"{what} needs the role {role.text} or a higher one"
             raise NotPermitted(rule, f"the token {self.name} of a {self.role.text}", "use another token")

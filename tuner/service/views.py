@@ -34,7 +34,7 @@ def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np
 
 
 def nodes_view(topology: Topology) -> list[dict[str, Any]]:
-    """Return the nodes with their kinds and positions, and the abilities of switches that multicast or add.
+    """Return the nodes with their kinds and positions; for switches that can multicast or reduce data, their abilities.
 
     Raises CheckFailed if the network is too large to draw.
     """
@@ -66,10 +66,10 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
 
 
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:
-    """Return the data for drawing the schedule file `content`: nodes with x and y, connections with their load, and:
+    """Return the data for drawing the schedule file `content`: nodes with positions, connections, `steps` and `tree`.
 
-    load:  number of shards that cross the links of a connection during the whole collective
-    share: load divided by the bandwidth of these links, relative to the busiest connection
+    load:  of each connection, the number of shards that cross its links during the whole collective
+    share: of each connection, its load divided by its bandwidth, relative to the busiest connection
     steps: for each step (for trees: each level), pairs (index of a connection, load); null if there are too many
     tree:  links that carry the shard of `root`, each with its step and its hop on the route
 

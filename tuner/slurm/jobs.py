@@ -153,7 +153,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A submitted Slurm job. output, messages: paths of the files for its stdout and stderr, created when it starts"""
+    """A submitted Slurm job. When it starts, it creates the files `output` (stdout) and `messages` (stderr)."""
 
     job_id: str
     output: str
@@ -259,7 +259,7 @@ REQUEUE_VARIABLE = "CHORALE_REQUEUES"
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """The resources of a Slurm job. gpus: GPUs per node; hosts: names of nodes to request; ray: whether to start Ray"""
+    """The resources of a Slurm job: `gpus` per node, names of the `hosts` to request, and whether to start Ray."""
 
     nodes: int
     tasks_per_node: int

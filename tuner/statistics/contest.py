@@ -48,8 +48,8 @@ class SizeVerdict:
     decision:     "program" and "library" hold with `confidence`; "undecided" means that more data are needed
     name:         the program to run, proven to be faster than every baseline; None without such a program
     baseline:     the fastest baseline
-    leader:       the fastest program, proven or not; `speedup_low` and `speedup_high` bound its speed-up over the
-                  baseline, with `confidence`
+    leader:       the fastest program, whether or not this is proven
+    speedup:      speed-up of the leader over the baseline; between `speedup_low` and `speedup_high` with `confidence`
     behind:       upper bound on how much longer the choice takes than the best program or baseline: 0.02 means 2 %
     launches:     number of launches in which the size was measured
     more_launches: number of further launches that a decision would probably need; 0 after a decision
@@ -358,14 +358,14 @@ BaselineTimes = Mapping[str, tuple[Times, ...]]
 """Name of a baseline -> for each size, the seconds of its repetitions."""
 
 LEAST_MOVE = 0.02
-"""Smallest change of the baselines' times that counts as a change, as a logarithm."""
+"""Minimum change of the logarithm of the baselines' times that counts as a change."""
 
 MOVE_DEVIATIONS = 3.0
 LONGEST_INTERVAL = 16
 """Maximum number of trials between two measurements of the baselines."""
 
 FEW = 8
-"""With fewer observed changes than this, their scatter is unreliable, so `deviation` is used as its lower limit."""
+"""The scatter of fewer changes than this is unreliable, so that it is assumed to be at least `Controls.deviation`."""
 
 
 class Controls:
@@ -379,7 +379,7 @@ class Controls:
         self._within: list[float] = []
 
     def is_due(self, trials: int) -> bool:
-        """Return whether to measure the baselines together with the next trial. trials: number of trials before it"""
+        """Return whether to measure the baselines together with the next trial, which comes after `trials` others."""
         return not self._pools or trials >= self._next
 
     @property
@@ -400,7 +400,7 @@ class Controls:
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
-        """Add baseline times that were measured together with a trial. trials: number of trials before this trial"""
+        """Add baseline times that were measured together with a trial, which comes after `trials` others."""
         differences = [
             _middle(new) - _middle(old)
             for name, sizes in measured.items()

@@ -107,7 +107,7 @@ class ModelVersion:
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri` without its credentials; put these into environment variables that MLflow reads but never prints."""
+    """Move the credentials in `uri` to environment variables, which MLflow reads but never prints; return the rest."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)
@@ -299,8 +299,9 @@ class MlflowStore:
 
     def _of_model(self, name: str, ask: Callable[[], Answer]) -> Answer | None:
         """Return the result of `ask`, a request about the model `name`, or None if the model or alias does not exist.
-        A direct request is faster than a search. But a server with authentication refuses requests about a model that
-        does not exist, so after a refusal this method searches for the model.
+
+        A server with authentication refuses requests about models that do not exist. After a refusal, this method
+        therefore searches for the model; it does not always search, because a search is slower than a request.
         """
         try:
             return ask()

@@ -41,7 +41,7 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point in the search space: a method and its parameters.
+    """A point in the search space: a method and its parameters (see `SearchSection`).
 
     If a parameter is None, the method or the runtime chooses its value.
 
@@ -167,6 +167,8 @@ class _Trial:
 class CompleteTrial(_Trial):
     """The trial of a candidate that was measured.
 
+    schedule_id, program_id: content ids of the candidate's files; the first is empty without a schedule
+    sizes:            results at each size
     same_program_as:  id of an earlier trial with the same program; this trial reuses its measurement
     channels, blocks: the program's number of channels, and the maximum number of thread blocks of a rank
     """

@@ -76,7 +76,7 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A size at which jobs take longer with the new program than with the previous one."""
+    """A size at which jobs take longer with the present program than with the former one, and the times of both."""
 
     collective: str
     size_bytes: int
@@ -163,6 +163,7 @@ class Canary:
 
     topology: the fabric without failures
     measure:  function that runs a measurement request on the fabric
+    repeats:  maximum number of repetitions of each pair of programs
     seconds:  time limit for comparing two tables, for all sizes and collectives together
     """
 
@@ -245,7 +246,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A published table. facts: why it was published, its network, and its gaps to the bound, as JSON data"""
+    """A published table. Its `facts` (JSON data) are its network, its gaps to the bound, and why it was published."""
 
     plan: TablePlan
     time_s: float
@@ -257,6 +258,7 @@ class Publisher:
     """Writes the current table to `path`, and a record of this and the previous table to `folder`. Not thread-safe.
 
     folder: existing folder that no other watcher uses
+    present, former: the current and the previous table
     """
 
     path: Path
@@ -289,7 +291,7 @@ class Publisher:
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record and the tables of its publications; delete other tables. begun: publication in progress"""
+        """Write the record, with `begun` as the publication in progress, and its tables; delete all other tables."""
         document: dict[str, Any] = {"format": FORMAT}
         tables = {}
         for name, each in {"next": begun, "present": self.present, "former": self.former}.items():

@@ -34,7 +34,7 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """Tracks the state of a link. since_s: time at which the state began; _changes: times of the latest changes"""
+    """Tracks the state of a link, which began at the time `since_s`. `_changes` has the times of recent changes."""
 
     declared_bits_per_s: float
     since_s: float = 0.0
@@ -62,7 +62,7 @@ class LinkTracker:
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report of the rate. Return (old, new) state, or None unless the state or a slow rate changed."""
+        """Process a reported rate. Return (old, new) state if the state or a slow link's rate changed, else None."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:

@@ -28,11 +28,11 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Describes the tables to plan.
+    """Describes the tables to plan: for each collective and size, the program that is predicted to be the fastest.
 
-    sizes_bytes: sizes in ascending order; for each size, the program that is predicted to be the fastest is used
+    sizes_bytes: sizes in ascending order
     methods:     synthesis methods that compete
-    model:       network model for these predictions
+    model:       network model with which the times are predicted
     """
 
     collectives: tuple[str, ...]
@@ -45,6 +45,8 @@ class PlanRequest:
 class TablePlan:
     """A tuning table that was planned for one state of a fabric.
 
+    spec:    spec of the network for which the table was planned
+    data:    the encoded table; `digest` is the checksum in its second line
     costs:   for each collective, the shortest time per byte that a program achieves and the certified bound, both in
              1 / bandwidth_unit, and the gap between them
     seconds: time that it took to synthesize, verify and encode the table
@@ -60,7 +62,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: achieved time per byte, bound and gap on the network for which it was planned"""
+    """A checked program. Its certificate has its time per byte, the bound and the gap on the network of the plan."""
 
     entry: TableProgram
     program: Program

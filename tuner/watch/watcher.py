@@ -335,7 +335,7 @@ def watch_folder(home: Home, name: str) -> Path:
 
 
 def open_watch(config: WatchConfig, waits: bool = True) -> Watch:
-    """Create the watcher that `config` describes. waits: see `Watch`. Raises Unavailable if the fabric is not up."""
+    """Create the watcher for `config`, with `waits` as in `Watch`. Raises Unavailable if the fabric is not up."""
     topology = load_topology(config.topology)
     fabric = None if config.links is not None else find_fabric(topology.id, config.fabric)
     if fabric is None and config.links is None:

@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Computation:
-    """A computation and the jobs that wait for its result. It is stopped once all these jobs were cancelled."""
+    """A computation and the jobs that wait for its result. It is stopped if all jobs are cancelled or it `is_late`."""
 
     kind: str
     jobs: list[Job]
@@ -34,8 +34,7 @@ class _Computation:
 
 
 class JobScheduler:
-    """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe: a thread of the
-    scheduler starts and finishes all tasks.
+    """Runs the jobs of all owners on one backend, and stores the jobs and their results. Thread-safe.
 
     The next job belongs to the owner with the fewest running jobs; in a tie, to the owner whose most recent job
     started longest ago. Among an owner's jobs, the one with the highest priority is next, or the oldest if several have
