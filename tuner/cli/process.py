@@ -80,7 +80,7 @@ def stop_before_the_job_ends() -> float | None:
 def hide_passwords() -> None:
     """Overwrite passwords in this process's arguments, which `ps` shows to other users. Python's copies are unchanged.
 
-    Linux only. The passwords were visible for some tenths of a second, while Python started. Passwords in
+    Works only on Linux. The passwords are visible for some tenths of a second while Python starts. Passwords in
     MLFLOW_TRACKING_URI, CHORALE_STORAGE or the campaign file are never visible.
     """
     with suppress(OSError, ValueError, IndexError):

@@ -226,8 +226,8 @@ def _version(text: str | None) -> str | None:
 def _from_mpi(text: str) -> list[Results]:
     """Return the collective tables of OSU and the Intel MPI Benchmarks, one for each number of ranks.
 
-    For allgather and all-to-all, both report the size of one rank's shard instead of the whole vector. Intel's
-    benchmarks also do so for reduce-scatter with equal blocks.
+    For allgather and all-to-all, all of these benchmarks report the size of one rank's shard, not of the whole vector.
+    Intel's benchmarks also do so for reduce-scatter with equal blocks.
     """
     found, starts = [], list(_MPI_TEST.finditer(text))
     for index, match in enumerate(starts):

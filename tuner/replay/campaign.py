@@ -132,10 +132,11 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
 def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: int) -> Choices:
     """Choose candidates by successive halving, with up to `most` repetitions.
 
-    The candidates of a bracket are measured once, then the better half with twice as many repetitions, and so on.
+    A first group of candidates, as large as `trials` allows, is measured once, then its better half with twice as many
+    repetitions, and so on. The remaining points follow in further groups of this size.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
-    figure 3. The first bracket is as large as `trials` allows. The remaining points follow in further brackets.
+    figure 3, which calls the groups brackets.
     """
     untried = [points[number] for number in np.random.default_rng([seed, 7]).permutation(len(points))]
     rungs = [min(2**rung, most) for rung in range(max(math.ceil(math.log2(most)) + 1, 1))]

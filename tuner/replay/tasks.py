@@ -191,7 +191,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a search point for each configuration. Equal points get schedule names added to their methods."""
+    """Yield a search point for each configuration. The methods of equal points are extended by the schedules' names."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):

@@ -51,7 +51,7 @@ class NcclChoice:
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
     """Return the NCCL or RCCL settings of the entries for all ranks in `table`, sorted by collective and size.
 
-    dtype: element type of the entries to use; by default the only type in the table, else the entries for any type
+    dtype: element type of the entries to use. By default, the table's only type; with several, entries for any type
 
     Raises InvalidInput if a type must be chosen, and CheckFailed if no entry corresponds to an algorithm of NCCL.
     """

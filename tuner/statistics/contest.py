@@ -4,7 +4,7 @@ Measuring ends when the choice is certain or the budget is used up.
 
 The choice is certain if, with probability 95 %, it is within 2 % of the best of all contenders and baselines. A program
 is chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both error probabilities
-are divided among all comparisons of all contenders after all batches (Bonferroni).
+are divided equally among all comparisons that may be made, of all contenders after each batch of launches (Bonferroni).
 
 All repetitions in a launch may share effects of that launch, so each launch counts once, with the median of its
 repetitions. Programs are compared within launches, because whatever slows a complete launch, including drift, slows all

@@ -1,6 +1,6 @@
 """Defines the records of a launch: candidates, trials (one class per state), and the final comparison.
 
-The final comparison measures the best candidates again, side by side in one run, so that no candidate wins by luck. The
+The final comparison measures the best candidates again, side by side, so that no candidate wins by luck. The
 tuning table of a launch says which program or baseline to run at each size; its size classes are powers of two of the
 vector's size in bytes.
 """

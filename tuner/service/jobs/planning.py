@@ -1,4 +1,4 @@
-"""Runs work for which requests wait. It is done in separate processes with limits, which tokens share fairly."""
+"""Runs work for which requests wait in separate processes with limits, which are shared fairly among tokens."""
 
 import os
 import threading
@@ -41,7 +41,7 @@ class PlanningProcesses(Planning):
     """Calls functions in at most `processes` processes, each of which handles one call at a time. Thread-safe.
 
     seconds, memory_bytes: limits for a call. If a call exceeds one, its process is killed and InvalidInput is raised.
-    Each process has its own pool, so killing it does not affect other calls.
+    Other calls are not affected.
     """
 
     def __init__(self, processes: int, seconds: float, memory_bytes: int) -> None:
