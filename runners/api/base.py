@@ -18,7 +18,7 @@ from chorale.synth.topology.topology import Topology
 StuckInstruction = tuple[int, int, str]
 """(thread block, instruction, reason): a stuck thread block, its current instruction, and what it is waiting for."""
 LIBRARY = "library:"
-"""Prefix of names, in results and in a campaign's baselines, that refer to a runtime's own algorithms."""
+"""Prefix of the names by which results and a campaign's baselines refer to a runtime's own algorithms."""
 POLL_S = 0.5
 Value = TypeVar("Value")
 
@@ -46,12 +46,12 @@ class StepSpan(NamedTuple):
 class Race:
     """A rule that stops measuring a program at the sizes at which it is clearly slower than the best earlier program.
 
-    The program's times are divided by those of the fastest of the `references`, which are measured with the program.
+    The program's times are divided by those of the fastest reference, which is measured together with the program.
 
     name:             name of the program in the measurement
     references:       names of the results with which the program is compared
     ratios:           for each size, the lowest ratio so far of any program's time to the fastest reference's time
-    first_repeats:    number of repetitions to measure before the ratios are compared
+    first_repeats:    number of repetitions to measure before the program is compared
     margin:           measuring stops at a size if every repetition exceeds the lowest ratio by more than this fraction
     reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this measurement
                       has no references
@@ -133,12 +133,12 @@ class RunRequest:
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones
     timeout_s:   time limit of the whole request, at most 10^6 s
     dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
-    seed:        determines the order of the programs and the data
-    library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured interleaved with
-                 the programs; `library_result` returns the name of an algorithm's result
+    seed:        determines the random orders of the programs, and the test data
+    library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured in the same
+                 rounds as the programs; `library_result` returns the name of an algorithm's result
     settings:    program name -> its `ProgramSettings`, for runners that need them
     trace:       whether to record the times of all instructions; ignored by runners that cannot record them
-    race:        when to stop early; `chorale.runners.workers` handles it, runners ignore it
+    race:        rule for stopping early; applied by `chorale.runners.workers`, ignored by runners
     """
 
     topology: Topology
@@ -173,7 +173,7 @@ class RunRequest:
 class SizeMeasurement:
     """The times of all repetitions of one program at one size, in seconds.
 
-    size_bytes: measured size: `requested_bytes` rounded up so that all programs can divide it into chunks
+    size_bytes: measured size, which is `requested_bytes` rounded up so that all programs can divide it into chunks
     correct:    whether every element was correct; None if results were not checked, as in some recorded runs
     """
 
@@ -201,9 +201,10 @@ class SizeMeasurement:
 class Measurement:
     """A runner's measurement of one request.
 
-    results: name of a program or library algorithm -> one entry per size, in the request's order
-    traces: name of a program -> for each size the steps of all ranks in the repetition with the median time, if the
-            request asked for traces and the runner can record them
+    results:     name of a program or library algorithm -> one entry per size, in the request's order
+    environment: facts about the machine, the network and the run that may affect times
+    traces:      name of a program -> for each size the steps of all ranks in the repetition with the median time, if
+                 the request asked for traces and the runner can record them
     """
 
     runner: str
@@ -232,10 +233,10 @@ Outcome = Measurement | RunFailure
 class Runner(Protocol):
     """Executes programs on some machine and times them. `tests/conformance/runner_kit.py` checks this contract:
 
-    `submit` returns within `timeout_s` plus a small grace, whatever happens, and never raises because of a
-    program or a rank: their errors become a RunFailure. A failed run leaves nothing behind, and the next
-    request works. A Measurement is returned only if every element of every result of every program was
-    correct. Not thread-safe: one request at a time.
+    `submit` returns within `timeout_s` plus a short grace period, whatever happens. It never raises because of a
+    program or a rank: such errors become a RunFailure. A failed run leaves nothing behind, and the next request
+    works. A Measurement is returned only if every element of every result of every program was correct. Runners are not
+    thread-safe: submit one request at a time.
     """
 
     name: str
@@ -282,8 +283,7 @@ class Completion(Generic[Value]):
 class Workers(Protocol):
     """Builds programs in parallel and, at the same time, measures programs in the order of the requests.
 
-    Every future gets a completion. If workers die, the completion's value is a BuildFailure or a RunFailure.
-    Not thread-safe.
+    Every future gets a `Completion`. If workers die, its value is a BuildFailure or a RunFailure. Not thread-safe.
     """
 
     def build(self, request: BuildRequest) -> Future[Completion[BuildResult | BuildFailure]]: ...

@@ -47,11 +47,12 @@ class Capabilities:
     """Describes what a runner can do, and other properties on which the rest of Chorale depends.
 
     times:         where the runner's times come from
-    protocols, buffers: whether times depend on the wire protocol, and whether they depend on the size of connections'
-                        buffers
+    protocols:     whether times depend on the wire protocol
+    buffers:       whether times depend on the size of connections' buffers
     unprivileged:  whether the runner only starts Chorale's own processes, so that every user of a service may use it
-    any_program:   whether the runner executes programs of all XML targets, not only of its own, in place or not
-    switches:      whether switches that add and multicast can be emulated as processes
+    any_program:   whether the runner executes programs of all XML targets, not only of its own, in place or out of
+                   place
+    switches:      whether the runner can emulate switches that reduce or multicast data, with a process for each switch
     library_settings: whether settings of a library's own algorithms can be candidates
     """
 

@@ -82,7 +82,7 @@ class DataPattern:
 
 
 def input_data(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64]:
-    """Return `rank`'s input. elements: number of elements in the whole vector"""
+    """Return `rank`'s input for a vector that has `elements` elements in total."""
     if collective.name is CollectiveName.ALLGATHER:
         return pattern.contribution(rank, *_shard(rank, elements, pattern.ranks))
     return pattern.contribution(rank, 0, elements)

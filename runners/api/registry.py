@@ -33,7 +33,7 @@ from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)
-"""Default link rate of campaigns on networks without bandwidths. If latencies are 0, speedups do not depend on it."""
+"""Default link rate of campaigns on networks without stated rates. If latencies are 0, speedups do not depend on it."""
 
 Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 

@@ -83,13 +83,13 @@ def divisible_size(size_bytes: int, element_bytes: int, chunk_counts: Iterable[i
 
 
 def format_ms(seconds: float) -> str:
-    """Format `seconds` in ms with three significant digits: `0.0123 ms`, `41.2 ms`; from 1000 on, as an integer."""
+    """Format `seconds` in ms with three significant digits, as in `0.0123 ms`, or as an integer from 1000 ms on."""
     value = seconds * 1e3
     return f"{value:.0f} ms" if value >= 999.5 else f"{value:.3g} ms"
 
 
 def format_us(seconds: float) -> str:
-    """Format `seconds` in us with four significant digits: `12.34 us`; from 10,000 on, as an integer: `71700 us`."""
+    """Format `seconds` in us with four significant digits, as in `12.34 us`, or as an integer from 10,000 us on."""
     value = seconds * 1e6
     return f"{value:.0f} us" if value >= 9999.5 else f"{value:.4g} us"
 

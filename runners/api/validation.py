@@ -47,7 +47,7 @@ def validate_request(
     library:       names of the runner's library algorithms, see `Runner.library`
     runner_faults: the runner's own rules, called only if the request satisfies the common ones
     plans:         whether the runner executes plans of one-sided operations
-    switches:      whether the runner can emulate switches that add or multicast, with one process for each switch
+    switches:      whether the runner can emulate switches that reduce or multicast data, with a process for each switch
     settings:      whether the runner measures library settings
 
     A valid request may still deadlock or give wrong results, which only becomes apparent when the program runs.

@@ -38,7 +38,7 @@ _SOURCE = NATIVE / "plan_kernel.cu"
 _HEADERS = (NATIVE / "plan_core.hpp", ENGINE / "elements.hpp")
 _VERSIONS = (13, 12)
 _FIRST_SWITCH = 90
-"""The first GPU generation (compute capability 9.0) whose switches can add and multicast."""
+"""The first GPU generation (compute capability 9.0) whose switches can reduce and multicast data."""
 
 _ELEMENTS = {
     DataType.FLOAT32: "float",
@@ -60,6 +60,7 @@ Exchange = Callable[[list[str]], list[list[str]]]
 class KernelKind:
     """The compile-time options of a kernel.
 
+    arithmetic: element type and reduce operation
     generation: GPU generation, such as 90 for sm_90
     checks:     whether the kernel checks memory offsets again at run time
     """
@@ -129,7 +130,7 @@ class Kernel:
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, ENTRY.encode()))
 
     def launch(self, binding: int, blocks: int, threads: int, stream: int) -> None:
-        """Enqueue a kernel call and return without waiting. binding: address of the call's `Binding` on the device"""
+        """Enqueue a kernel call and return without waiting. The call's `Binding` is at the device address `binding`."""
         self._check(self._driver.cuCtxSetCurrent(self._context))  # the calling thread may have another context
         address = ctypes.c_void_p(binding)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(address))
@@ -208,7 +209,7 @@ def registered_group(store: Any, name: str, rank: int, ranks: int) -> Any:
 class CudaDevice:
     """Runs plan kernels for one rank on the current GPU, in torch's symmetric memory.
 
-    group:       name of a new torch group
+    group:       name for the torch group that is created
     name:        torch's name for this device type
     most_blocks: number of thread blocks that are guaranteed to run at the same time
     """
@@ -216,7 +217,7 @@ class CudaDevice:
     name = "cuda"
 
     def __init__(self, rank: int, ranks: int, store: Any, group: str, sharing: int = 1, checks: bool = False) -> None:
-        """Join the group. sharing: number of ranks that use this GPU at the same time"""
+        """Join the group. `sharing` ranks use this GPU at the same time."""
         self._memory, self._rank, self._checks = c10d._SymmetricMemory, rank, checks
         self._name, self._group = group, registered_group(store, group, rank, ranks)
         self._device = torch.device("cuda", torch.cuda.current_device())
@@ -260,7 +261,7 @@ class CudaDevice:
             self._kernels[kind] = Kernel(kernel_binary(kind))
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
-        """Enqueue a kernel on the current stream. binding: the kernel's `Binding`, as a tensor on the device"""
+        """Enqueue a kernel on the current stream. `binding` is a tensor that holds the kernel's `Binding`."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
 
@@ -279,7 +280,7 @@ class CudaDevice:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Make work enqueued in the `with` block run after that of earlier blocks, even if these used other streams.
+        """Make work enqueued in the `with` block run after the work of earlier blocks, even if they used other streams.
 
         While a CUDA graph is captured, this does nothing: the graph keeps its stream's order.
         """
@@ -300,9 +301,9 @@ class CudaDevice:
 
 
 class ProcessorDevice:
-    """Replaces a GPU in tests: has the methods of `CudaDevice`, but uses CPU threads and shared memory.
+    """The counterpart of `CudaDevice` for tests, with CPU threads and shared memory instead of a GPU.
 
-    `launch` returns when the call has finished. Such tests check results and synchronization, not speed.
+    `launch` returns only when the call has finished. Such tests check results and synchronization, not speed.
     """
 
     name = "cpu"
@@ -359,6 +360,6 @@ PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-    """Copy shards from `source` to `to`. from_stride, to_stride: number of elements between the starts of two shards"""
+    """Copy shards from `source` to `to`. A stride is the number of elements between the starts of two shards."""
     most = min(to_stride, from_stride)
     to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])

@@ -32,10 +32,13 @@ RequestedPlan = tuple[ExecutionPlan, int]
 class _Placed:
     """A loaded plan, which occupies one part of this rank's memory.
 
-    shape:   the plan's buffers; most: size in bytes of the largest piece (see `PlanBuffers`) that fits
-    first:   offset in bytes of the plan's part of the memory; region: layout of that part
-    words, state: the encoded plan and the rank's state, as tensors on the device
-    record:  host buffer that says what each thread block was waiting for when it timed out
+    shape:  the plan's buffers
+    most:   size in bytes of the largest piece (see `PlanBuffers`) that fits
+    first:  offset in bytes of the plan's part of the memory
+    region: layout of that part
+    words:  the encoded plan, as a tensor on the device
+    state:  the rank's state, as a tensor on the device
+    record: host buffer that says what each thread block was waiting for when it timed out
     """
 
     plan: ExecutionPlan
@@ -76,8 +79,8 @@ class _Home:
 
 
 class GroupPlans:
-    """Runs one rank's part of a group's plans as kernels. All ranks make the same calls in the same order.
-    A call's tensors must be at the same offsets in symmetric buffers on all ranks, or outside them on all ranks.
+    """Runs one rank's part of a group's plans as kernels. All ranks make the same calls in the same order. A call's
+    tensors must be in symmetric buffers at the same offsets on all ranks, or outside of them on all ranks.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class GroupPlans:
         return self._call(name, source, target, operation)[0] in self._bound
 
     def run(self, name: str, source: Any, target: Any, operation: ReduceOp = ReduceOp.SUM) -> None:
-        """Enqueue the plan `name` on the current stream. source, target: see `Transport.run` in job/torch"""
+        """Enqueue the plan `name` on the current stream. The tensors are those of `Transport.run` in job/torch."""
         with self._device.in_turn():
             self._run(name, source, target, operation)
 
@@ -266,7 +269,7 @@ class GroupPlans:
 
 
 class _Sizes:
-    """Cuts a vector into shards and pieces. shard, padded: number of elements in a shard before and after padding"""
+    """Cuts a vector into shards and pieces. A shard has `shard` elements, or `padded` elements with its padding."""
 
     def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
         shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1

@@ -36,9 +36,10 @@ _KERNELS = {
 
 
 class DeviceParts:
-    """Runs and times one rank's plans and library calls. Has the same methods as `RankParts`.
+    """Runs and times one rank's plans and library calls; the counterpart of `RankParts` for the device runner.
 
-    seconds: mean time per call in the last run; blocked: thread blocks that timed out, and what each was waiting for
+    seconds: mean time per call in the last run
+    blocked: thread blocks that timed out, and what each was waiting for
     """
 
     def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int, wide_sums: bool) -> None:

@@ -22,8 +22,8 @@ from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
 START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
-"""Seconds that ranks may take to start (they load torch and CUDA), in addition to a request's time limit: a constant,
-and a part for each rank."""
+"""Seconds that ranks may take to start, in addition to a request's time limit: a constant, and a part for each rank.
+Ranks need the time to load torch and CUDA."""
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 
@@ -35,7 +35,7 @@ class DeviceRanks(StreamRanks):
     """Starts and controls the rank processes of the device runner, all on this machine."""
 
     def __init__(self, ranks: int, options: Sequence[str], deadline: float) -> None:
-        """Start the rank processes. options: the last arguments of their command lines, see `rank.main`"""
+        """Start the rank processes. Their command lines end with `options`, which `rank.main` explains."""
 
         def start(meeting: str, more: Mapping[str, str]) -> Sequence[ProcessHandle]:
             host = LocalHost()
@@ -84,7 +84,7 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
         return LIBRARIES[self._config.memory], *kernels
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`, see `Runner.submit`. Programs with the target mscclpp-json run as plans."""
+        """Run `request`; see `Runner.submit`. Programs with the target mscclpp-json run as plans."""
         plans = {
             name: plan_of(program) if isinstance(program, Program) and program.target == TARGET else program
             for name, program in request.programs.items()

@@ -120,8 +120,9 @@ class EngineError(Exception):
 class StepTime(ctypes.Structure):
     """Records when an instruction ran, in nanoseconds of CLOCK_MONOTONIC.
 
-    ready_ns: when everything that the instruction waits for had happened; start_ns: when its first byte moved (0 if
-              no byte moved); end_ns: when it finished
+    ready_ns: when everything that the instruction waits for had happened
+    start_ns: when its first byte moved; 0 if no byte moved
+    end_ns:   when it finished
     """
 
     _fields_ = (
@@ -161,10 +162,12 @@ class Execution:
 class Work:
     """The arguments of `Engine.execute`: which program to run, on which data and with which limits.
 
+    program:  number of the program, as returned by `Engine.load`
+    input, output: addresses of the rank's data
     elements: number of elements in the whole vector, such as an allgather's output or a reduce-scatter's input
     parts:    number of parts into which chunks are cut; blocks run their instructions once per part
     limit_s:  time limit in seconds, counted from the start
-    not_before_ns: start time on CLOCK_MONOTONIC; 0 to start immediately
+    not_before_ns: start time in ns of CLOCK_MONOTONIC; 0 to start immediately
     step_room: number of instructions whose times can be recorded
     """
 
@@ -181,7 +184,7 @@ class Work:
 
 
 class Engine:
-    """Executes one rank's programs. Use it from one thread only; native/chorale_engine.h has the contract."""
+    """Executes one rank's programs. Use it from one thread only; native/chorale_engine.h describes all rules."""
 
     def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
         self._library = load_library(library or engine_library())
@@ -317,7 +320,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> None:
-    """Declare the types of functions in `library`. signatures: name -> (type of the result, types of the arguments)"""
+    """Declare the types of functions in `library`, given as name -> (type of the result, types of the arguments)."""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

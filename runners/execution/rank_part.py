@@ -38,7 +38,9 @@ from chorale.synth.programs.program import QUEUE_DEPTH, AnyProgram, Buffer, Prog
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Describes how a collective's vector is laid out on the ranks. chunks: number of chunks in the whole vector;
+    """Describes how a collective's vector is laid out on the ranks.
+
+    chunks:   number of chunks in the whole vector
     in_place: whether input and output share memory
     """
 
@@ -367,7 +369,7 @@ class SocketRank(Generic[WorkOfRank]):
     def __init__(
         self, control: FramedSocket, parts: WorkOfRank, **commands: Callable[[Message], Message | None]
     ) -> None:
-        """Prepare to serve `parts` over `control`. commands: name of a further command -> function that executes it"""
+        """Prepare to serve `parts` over `control`. `commands` maps the names of further commands to their functions."""
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {

@@ -42,7 +42,7 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
-    """Raised to end a measurement. The runner turns it into the request's RunFailure. blocked: see `RunFailure`"""
+    """Raised to end a measurement. The runner turns it into a RunFailure, which explains `blocked`."""
 
     def __init__(
         self, kind: FailureKind, message: str, rank: int | None = None, blocked: Sequence[tuple[int, int, int]] = ()
@@ -147,7 +147,7 @@ class SocketRanks(ABC):
                 raise self._death() from None
 
     def receive(self, deadline: float, doing: str) -> dict[int, Message]:
-        """Return one reply from each rank. doing: description of what the ranks are doing, for error messages"""
+        """Return one reply from each rank. Error messages contain `doing`, which describes what the ranks are doing."""
         replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             if self.watched is not None:
@@ -171,7 +171,7 @@ class SocketRanks(ABC):
         self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
     ) -> None:
         """Send every rank the command `load` with its parts of `programs`, followed by one part per algorithm in
-        `library`. Such a part calls the library for the programs' collective. more: further fields of the command
+        `library`. Such a part calls the library for the programs' collective. `more` has other fields of the command.
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = ([RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library) for rank in self.ranks)
@@ -317,7 +317,7 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Measures the programs and library algorithms of `request` on `group`. The ranks have loaded them in this order.
+    """Measures `request` on `group`, whose ranks have loaded the request's programs and then its library algorithms.
 
     library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it differs
                       from that of the programs

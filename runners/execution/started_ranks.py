@@ -126,7 +126,7 @@ class StartedRanks(SocketRanks):
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return the kind of failure that `reason` indicates, the message with which a rank ended."""
+        """Return the kind of failure that `reason`, the message with which a rank ended, indicates."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:
@@ -187,7 +187,7 @@ def greet_runner(control: FramedSocket, rank: int, **facts: Any) -> None:
 
 
 def meet_runner(meeting: str) -> FramedSocket:
-    """Connect a rank to its runner; return the socket. meeting: HOST:PORT or the path of a Unix socket"""
+    """Connect a rank to its runner and return the socket. `meeting` is HOST:PORT or the path of a Unix socket."""
     host, _, port = meeting.rpartition(":")
     if host:
         stream = socket.create_connection((host, int(port)))

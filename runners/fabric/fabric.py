@@ -218,7 +218,7 @@ def is_wire_running(pid: int, holder_pid: int) -> bool:
 
 
 def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
-    """Yield the input lines of the program that forwards packets. folder: folder with the files of the namespaces"""
+    """Yield the input lines of the program that forwards packets. The files of the namespaces are in `folder`."""
     yield f"threads {threads}"
     numbers: dict[tuple[int, int], int] = {}
     arcs = [arc for cable in plan.cables for arc in cable.arcs]
@@ -242,8 +242,8 @@ class EmulatedFabric:
     """An emulated network: connected namespaces, one for each rank and switch of a topology.
 
     bits_per_s: sum of the rates of all links
-    pid:        the process that keeps the namespaces
-    wire_pid:   the process that forwards the packets, with `threads` threads
+    pid:        id of the process that keeps the namespaces
+    wire_pid:   id of the process that forwards the packets, with `threads` threads
     efficiency: result of the self-test, which keeps all links busy: the time at the nominal rate (headers included)
                 divided by the measured time; None if the fabric was not tested
     """

@@ -73,7 +73,7 @@ class KernelLinks:
             raise self._ended()
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
-        """Yield new reports, see `LinkSource.reports`. Raises Unavailable if the process has ended."""
+        """Yield new reports; see `LinkSource.reports`. Raises Unavailable if the process has ended."""
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], limit_s)[0]:
             return

@@ -1,4 +1,4 @@
-"""Tests a new fabric, which is refused if its links do not reach their rates when all links are busy.
+"""Tests a new fabric by keeping all links busy. A fabric whose links are far below their rates is refused.
 
 `python -m chorale.runners.fabric.self_test` is one process that acts for all ranks: it opens sockets in all nodes'
 networks and times exchanges between ranks over plain TCP. It reads JSON: `ranks` (namespaces and address of each rank),

@@ -74,7 +74,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the launcher. arguments: file descriptors of the launcher's, the network's and the ranks' control sockets"""
+    """Run the launcher. `arguments` are file descriptors of control sockets: its own, the network's and the ranks'."""
     streams = [socket.socket(fileno=int(text)) for text in arguments]
     channel = FramedSocket(streams[0])
     task = channel.receive()

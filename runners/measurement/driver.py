@@ -87,8 +87,8 @@ def ratio_interval(
 class LinkLimit:
     """A lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
-    It comes from a proven bound for the links, which takes switches that add and multicast into account if the network
-    has them. It does not include latencies or headers.
+    It comes from a proven bound for the links. If the network has switches that reduce or multicast data, the bound
+    takes them into account. It does not include latencies or headers.
     """
 
     seconds_per_byte: float

@@ -11,7 +11,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 WARM_UP, REPEATS = 3, 10
 Times: TypeAlias = dict[tuple[str, str], float]
-"""(path of a leaf module, "forward" or "backward") -> seconds, in the order in which they first began."""
+"""(path of a leaf module, "forward" or "backward") -> seconds, in the order in which these passes first began."""
 
 
 def require_torch() -> Any:

@@ -143,10 +143,11 @@ class RankHosts:
 def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
     """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` accepts.
 
-    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, there may be fewer hosts
-    without counts: each then gets a block of consecutive ranks. There, None means all nodes of the job. Raises
-    InvalidInput if the blocks would differ in size, if the hosts have places for more ranks than there are, or if the
-    file of hosts cannot be read.
+    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, None means all its nodes,
+    and
+    hosts without counts may be fewer than ranks: each host then gets a block of consecutive ranks. Raises InvalidInput
+    if the blocks would differ in size, if the hosts have places for more ranks than there are, or if the file of hosts
+    cannot be read.
     """
     if hosts is None and not slurm.in_slurm_job():
         return RankHosts(None)
@@ -269,7 +270,7 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
 def start_launch(
     launch: MpiLaunch, words: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
 ) -> processes.LocalProcess:
-    """Start the launcher. words, variables: additional arguments and environment variables for the ranks
+    """Start the launcher. `words` and `variables` are additional arguments and environment variables for the ranks.
 
     The caller must end the launcher and all processes that it starts.
     """

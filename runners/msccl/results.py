@@ -35,7 +35,7 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a test program's table. size_bytes: size in the row; root: -1 or None if the collective has no root"""
+    """A row of a test program's table. `root` is -1 or None if the collective has no root."""
 
     size_bytes: int
     redop: str

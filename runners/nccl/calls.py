@@ -114,7 +114,7 @@ def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
 
 
 class Nccl:
-    """Calls a loaded NCCL or RCCL library. version: (major, minor) version; is_rccl: whether the library is RCCL"""
+    """Calls a loaded NCCL or RCCL library. `version` is its (major, minor) version; `is_rccl` is true for RCCL."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -198,7 +198,7 @@ class Nccl:
         self, communicator: int, collective: Collective, source: int, target: int, elements: int, ranks: int,
         dtype: str, stream: int, config: Any = None,
     ) -> None:  # fmt: skip
-        """Enqueue a collective. elements: length of the whole vector; config: a result of `call_config`, or None"""
+        """Enqueue a collective. `elements` is the whole vector's length; `config` comes from `call_config`."""
         root, kind, share = collective.root or 0, TYPES[dtype], ctypes.c_size_t(elements // ranks)
         ends, whole = (Pointer(source), Pointer(target)), ctypes.c_size_t(elements)
         more, form = ((), "") if config is None else ((ctypes.byref(config),), "Config")

@@ -97,7 +97,8 @@ def not_applied(
 ) -> str | None:
     """Return a line that says what differs from `settings` in the logged calls; None if the calls ran with `settings`.
 
-    sizes_bytes: sizes as the library counts them; logs: for each size, the log lines of one call
+    sizes_bytes: sizes as the library counts them
+    logs:        for each size, the log lines of one call
 
     The library may use fewer CTAs than `settings` say for small sizes, but at one size or more it must use all of them.
     """

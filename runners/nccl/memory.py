@@ -1,7 +1,7 @@
 """Provides memory for a rank's vectors, and operations that do not need NCCL: copies, sums and timing.
 
-On a GPU, they call the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU memory is for
-libraries that replace NCCL on machines without a GPU.
+On a GPU, these operations call the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
+memory is for libraries that replace NCCL on machines without a GPU.
 """
 
 import ctypes
@@ -23,7 +23,8 @@ _POLL_S = 0.0002
 class HostDevice:
     """Provides vectors in CPU memory, which are identified by address. All calls are complete when they return.
 
-    stream: the stream on which all calls run; adds: whether the device can add vectors
+    stream: the stream on which all calls run
+    adds:   whether the device can add vectors
     """
 
     stream = 0
@@ -52,7 +53,7 @@ class HostDevice:
         ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
-        """Store the sum of the vectors `first` and `second` in `target`, on the stream. Only if `adds` is true."""
+        """Add the vectors `first` and `second` on the stream; store the sum in `target`. `adds` must be true."""
         np.add(_view(first, elements, dtype), _view(second, elements, dtype), out=_view(target, elements, dtype))
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
@@ -86,7 +87,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """The counterpart of `HostDevice` for the GPU `index`. prefix: first part of the runtime's names, cuda or hip"""
+    """The counterpart of `HostDevice` for a GPU. Function names of its runtime begin with `prefix`: cuda or hip."""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix

@@ -33,8 +33,11 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 class NcclAlgorithm:
     """An algorithm of NCCL or RCCL.
 
-    name: name in tuner files; since: first NCCL version that has the algorithm; of_rccl: whether RCCL documents it
-    collectives: collectives that can use it; protocols: protocols that it supports
+    name:        name in tuner files
+    since:       first NCCL version that has the algorithm
+    collectives: collectives that can use it
+    protocols:   protocols that it supports
+    of_rccl:     whether RCCL documents it
     """
 
     name: str

@@ -84,7 +84,7 @@ class NcclPart:
 
 
 class NcclParts:
-    """Runs and times one rank's programs and library calls. Has the same methods as `RankParts`.
+    """Runs and times one rank's programs and library calls; the counterpart of `RankParts` for NCCL and RCCL.
 
     Each `LibrarySettings` has its own communicator, which is kept for later requests.
 
@@ -104,7 +104,7 @@ class NcclParts:
         self.steps: list[list[float]] = []  # calls on devices do not record their steps
 
     def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
-        """Replace the parts by those in `documents`. ids: text of settings -> id of the new communicator for them"""
+        """Replace the parts by those in `documents`. `ids` maps settings, as text, to ids of new communicators."""
         self._parts = [NcclPart.from_json(each) for each in documents]
         for part in self._parts:
             if (text := str(part.settings)) in ids and part.settings not in self._communicators:

@@ -144,8 +144,8 @@ def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Map
 
 
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
-"""Seconds that ranks may take to start (they load torch and CUDA), in addition to a request's time limit: a constant,
-and a part for each rank."""
+"""Seconds that ranks may take to start, in addition to a request's time limit: a constant, and a part for each rank.
+Ranks need the time to load torch and CUDA."""
 MOST_SETS = 3
 """Maximum number of sets of ranks to keep. It is small because each set occupies GPU memory."""
 

@@ -20,7 +20,7 @@ LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
 
 
 class OneCcl:
-    """Calls oneCCL through native/oneccl.cpp. address: address of the C struct chorale_messages, valid after `join`"""
+    """Calls oneCCL through native/oneccl.cpp. After `join`, the C struct chorale_messages is at `address`."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -44,7 +44,7 @@ class OneCcl:
         return address.raw
 
     def join(self, rank: int, ranks: int, store: bytes, channels: int) -> None:
-        """Connect to the other ranks; all ranks call this together. channels: number of channels for messages"""
+        """Connect to the other ranks, with `channels` message channels; all ranks call this together."""
         self._rank = rank
         self._joined = self._library.chorale_oneccl_join(rank, ranks, store, channels)
         self._check(Status.OK if self._joined else Status.SYSTEM)

@@ -121,7 +121,7 @@ class OneCclRanks(StartedRanks):
 
 
 def local_ranks(hosts: Sequence[processes.Host]) -> list[tuple[int, int]]:
-    """Return for each rank (its index among the ranks with the same IP address, the number of these ranks)."""
+    """Return, for each rank, its index among the ranks with the same IP address, and the number of these ranks."""
     addresses = [host.address for host in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]
 

@@ -57,7 +57,7 @@ class WordsHead:
 
     @staticmethod
     def of(words: Sequence[int]) -> WordsHead:
-        """Parse the head of an encoded plan. words: a result of `encode_plan`"""
+        """Parse the head of `words`, an encoded plan (see `encode_plan`)."""
         _, _, ranks, slots, halves, barriers, semaphores, blocks, _ = words[:9]
         first = 9 + 4 * ranks
         return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
@@ -118,7 +118,7 @@ class _Encoder:
         return number if kind == "memory" else self._counters["memory"] + number
 
     def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:
-        """Yield the words of each action in `block`. first: index, in the encoded plan, of the block's first word
+        """Yield the words of each action in `block`, whose first word has index `first` in the encoded plan.
 
         The words of an action are the number of these words, its step, its kind and its operands.
         """
@@ -216,7 +216,7 @@ class RankRegion:
 
     @staticmethod
     def of(head: WordsHead, ranks: int, cells: int, packets: int, piece_bytes: int) -> RankRegion:
-        """Return the layout for a plan with this `head`. cells, packets: numbers of pieces, see `PlanBuffers`"""
+        """Return the layout for a plan with this `head`. For `cells` and `packets`, see the fields of `PlanBuffers`."""
         data = _rounded(8 * (head.slots + ranks))
         first = data + _rounded(cells * piece_bytes)
         half = _rounded(2 * packets * piece_bytes)
@@ -275,12 +275,12 @@ def execute_plan(library: ctypes.CDLL, call: BoundPlan, limit_s: float, not_befo
 
 
 class BoundPlan:
-    """A rank's plan in its initial state, with its memory. binding: a `Binding` as in native/plan_core.hpp"""
+    """A rank's plan in its initial state, with its memory. `binding` is a `Binding` as in native/plan_core.hpp."""
 
     def __init__(
         self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
     ) -> None:
-        """Bind the plan. bases: addresses of all ranks' windows, then the windows' multicast addresses (0: none)"""
+        """Bind the plan. `bases` has all windows' addresses, then their multicast addresses (0 if there are none)."""
         head = WordsHead.of(words)
         self.words = np.array(words, np.int64)
         self.state = np.array(head.state(), np.uint64)
@@ -377,7 +377,7 @@ class RankPlans:
         self._used_bytes = 0
 
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
-        """Replace all plans. parts: (words, buffers) of each plan; the plan's number is its position"""
+        """Replace all plans by `parts`: (words, buffers) of each plan. A plan's number is its position."""
         self.unload()
         self._library = load_plan_library(library)
         self._parts = [(array("q", words), buffers) for words, buffers in parts]

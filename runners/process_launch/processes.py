@@ -74,7 +74,7 @@ class ProcessHandle(Protocol):
 
 
 class Host(Protocol):
-    """A machine or namespace in which processes can be started. address: IP address at which other hosts reach it"""
+    """A machine or namespace in which processes can be started. Other hosts reach it at the IP address `address`."""
 
     @property
     def address(self) -> str: ...
@@ -150,7 +150,7 @@ class LocalHost:
 
 
 class LocalProcess:
-    """Implements `ProcessHandle`. pid: process id, which is also the id of the process group"""
+    """Implements `ProcessHandle`. The process id `pid` is also the id of the process group."""
 
     def __init__(
         self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes], spec: ProcessSpec

@@ -18,8 +18,8 @@ _current: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {}
 
 
 def _call(map_id: str, shared: list[Any], task: Any) -> Any:
-    """Run a task of a map. shared: reference to the map's function and shared value, in a list because Ray would
-    otherwise fetch them for every task."""
+    """Run a task of a map. `shared` holds a reference to the map's function and shared value. It is a list, because Ray
+    would otherwise fetch them for every task."""
     if map_id not in _current:
         _current.clear()
         _current[map_id] = ray.get(shared[0])

@@ -53,7 +53,7 @@ class IdleConnections:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A uvicorn HTTP connection that sets its client time limits. idle: the server's list of idle connections"""
+    """A uvicorn HTTP connection that limits how long it waits for its client. While it waits, it is in `idle`."""
 
     def __init__(self, *arguments: Any, idle: IdleConnections, **named: Any) -> None:
         super().__init__(*arguments, **named)

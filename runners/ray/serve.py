@@ -20,7 +20,7 @@ STOP_LIMIT_S = 15
 class HttpServer(uvicorn.Server):
     """Serves `application`; `run` returns after SIGINT or SIGTERM.
 
-    With more than `MAX_CONNECTIONS` connections, requests are answered with 503. Idle connections have separate limits,
+    With more than `MAX_CONNECTIONS` connections, requests are answered with 503. Idle connections have separate limits;
     see `http_connections`. A client's address is the address of its connection; proxy headers are ignored.
 
     ready: function that is called when requests can be answered

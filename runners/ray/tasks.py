@@ -31,7 +31,7 @@ class TaskFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskFailure:
-    """Says why a computation ended without a result. error: the exception, or None if the computation was cancelled"""
+    """Says why a computation ended without a result. `error` is the exception; None after a cancellation."""
 
     kind: TaskFailureKind
     error: BaseException | None = None

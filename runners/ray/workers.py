@@ -68,7 +68,7 @@ def _builder(worker: bytes) -> CampaignWorker:
 
 @dataclass(slots=True, eq=False)
 class _Measurer:
-    """An actor that measures. ready: Ray reference to the id of its node, available once the actor has started"""
+    """An actor that measures. `ready` is a Ray reference to its node's id, available once the actor has started."""
 
     actor: Any
     ready: Any
@@ -77,7 +77,7 @@ class _Measurer:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A build or measurement that is waiting or running. deadline_s: time limit, set when it is sent to a worker"""
+    """A waiting or running build or measurement. Its `deadline_s` is set at the moment it is sent to a worker."""
 
     request: Any
     limit_s: float

@@ -91,7 +91,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The mean time of one recorded launch at one size. wrong: number of wrong elements, or None if not checked"""
+    """The mean time of one recorded launch at one size. `wrong` counts wrong elements; None if not checked."""
 
     configuration: RecordedConfiguration
     size_bytes: int

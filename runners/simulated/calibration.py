@@ -45,7 +45,7 @@ class TimeTerms:
 
     @staticmethod
     def of(program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> TimeTerms:
-        """Compute the terms of `program` with two flow-level simulations. loops, slices: see `ProgramFlows`"""
+        """Compute the terms of `program` with two flow simulations. `ProgramFlows` explains `loops` and `slices`."""
         topology = network_of(program, topology)
         graph = ProgramFlows(program, topology, loops, slices).graph
         alphas = NetworkModel(alpha_s=Fraction(1), link_gbps=_BYTE_A_SECOND)
@@ -99,10 +99,12 @@ def observations_of(
 class Calibration:
     """A model of times: constant_s + alpha_s * chain + overhead_s * messages + chunk_cost * bytes / unit_bytes_per_s.
 
-    chain, messages, chunk_cost: see `TimeTerms`; bytes: size of a chunk
+    Here, bytes is the size of a chunk; for chain, messages and chunk_cost, see `TimeTerms`.
+
     bandwidth_unit, unit_bytes_per_s: the topology's unit of bandwidth, and the measured rate of a link of bandwidth 1
     mean_error, max_error: relative errors of the fitted times
     unseen_error: mean relative error for a program that is left out of the fit; None if there is only one program
+    observations: number of measured times to which the model is fitted
     """
 
     bandwidth_unit: str

@@ -26,7 +26,7 @@ LibraryName = Literal["NCCL", "RCCL"]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A GPU generation. physical, modelled: a link's rate in GB/s, in reality and as the library assumes it"""
+    """A GPU generation. A link's rate in GB/s is `physical` in reality, but `modelled` as the library assumes it."""
 
     name: str
     library: LibraryName
@@ -98,9 +98,10 @@ class LibraryFabric:
     """A network as the library models it. Rates are those that the library assumes, in GB/s.
 
     links:    total rate of a GPU's links inside its box, or the narrowest cut's rate if GPUs are connected directly
-    switched: whether an NVSwitch connects a box's GPUs; adds: whether that switch can multicast and add
+    switched: whether an NVSwitch connects a box's GPUs
+    adds:     whether that switch can reduce and multicast data
     wired:    whether GPUs have links besides PCIe
-    nics, nic: number of links that leave a box, and the slowest one's rate; 0 if there is only one box
+    nics, nic: number of links that leave a box, and rate of the slowest of them; both 0 if there is only one box
     share:    ratio of the rates that the library assumes to the network's rates
     """
 

@@ -49,12 +49,14 @@ _TREE_CORRECTION = (
 
 @dataclass(frozen=True, slots=True)
 class LibraryAlgorithm:
-    """A library's algorithm. name: as in the library's tuner; bytes_per_s: maximum rate, in vector bytes per second
+    """An algorithm of a library.
 
-    protocol:   protocol of NCCL or RCCL; "" for MPI libraries
-    channels:   number of parallel rings or trees; 1 for MPI libraries
-    method:     Chorale's method with the same schedule, or None
-    correction: fractions of `bytes_per_s` that are reached at 64 B, 128 B, 256 B and so on; empty if there is no loss
+    name:        name in the library's tuner
+    protocol:    protocol of NCCL or RCCL; "" for MPI libraries
+    channels:    number of parallel rings or trees; 1 for MPI libraries
+    bytes_per_s: maximum rate, in bytes of the vector per second
+    method:      Chorale's method with the same schedule, or None
+    correction:  fractions of `bytes_per_s` that are reached at 64 B, 128 B, 256 B and so on; empty if there is no loss
     plateau_bytes: vector size from which `latency_s` is multiplied by 1.4; None if it never is
     """
 

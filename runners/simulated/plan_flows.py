@@ -139,9 +139,10 @@ class PlanMessages:
 
 
 class _Put(NamedTuple):
-    """A message that operation number `step` of a block sends. gate: see `MessageGraph`; chunks: size in parts of
-    chunks
+    """A message that operation number `step` of a block sends.
 
+    gate:    number of the gate whose opening starts the message, see `MessageGraph`
+    chunks:  size in parts of chunks
     is_read: whether the block waits until the data have arrived, as it does for reads and switch operations
     """
 
@@ -155,7 +156,7 @@ class _Put(NamedTuple):
 
 
 class _Signal(NamedTuple):
-    """A signal between two ranks. end: (receiving rank, its channel); gate: see `MessageGraph`"""
+    """A signal between two ranks. `end` is (receiving rank, its channel); `MessageGraph` explains `gate`."""
 
     end: tuple[int, int]
     kind: Kind

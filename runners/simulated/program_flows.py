@@ -106,7 +106,7 @@ class ProgramFlows:
         return found
 
     def trace(self, times: FlowTimes) -> ProgramTrace:
-        """Return every message with its times. times: times of the events in `graph`, which must all have happened"""
+        """Return every message with its times. `times` are those of `graph`, all of whose events must have happened."""
         gates = np.flatnonzero(self._message >= 0)
         message = np.arange(self.graph.messages)
         gate, loop = gates[message % len(gates)], message // max(1, len(gates))
