@@ -58,8 +58,9 @@ class BenchmarkOutcome:
 class Benchmark:
     """A benchmark with several cases. `run` runs one case; `goals` maps each case to the ratio that it should reach.
 
-    is_exact: whether ratios compare exact costs. If so, a missed goal is a regression and cannot be due to a busy
-      machine.
+    reference: what our code is compared with
+    is_exact:  whether ratios compare exact costs. If so, a missed goal is a regression and cannot be due to a busy
+               machine.
     """
 
     name: str

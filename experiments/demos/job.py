@@ -35,7 +35,7 @@ _RECORDED_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """Runs the demo on an emulated fabric. home: folder for records and tables; steps: training steps, at least two"""
+    """Runs the demo on an emulated fabric: `steps` training steps, at least two. Records and tables go to `home`."""
 
     topology: Topology
     fabric: EmulatedFabric
@@ -43,7 +43,7 @@ class Demo:
     steps: int
 
     def show(self, sharding: str) -> dict[str, Any]:
-        """Return seconds per training step with Gloo and with a tuned table, and the job's report on what ran."""
+        """Record a job, tune it and train again; return its table, its campaigns and a `comparison` with Gloo."""
         record, table = (self.home / f"demo-job-{sharding}.{suffix}" for suffix in ("record.json", "table"))
         self._train(sharding, "chorale", _RECORDED_STEPS, CHORALE_RECORD=str(record))
         campaigns = self._tune(record)

@@ -1,7 +1,8 @@
 """Reproduces figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
 
-Figures 3 and 18 compare line graphs of optimal bases, and generalized Kautz graphs, with the minimum bandwidth time.
-Figure 7 compares the times of allreduce and all-to-all on large networks of degree 4 with rings, trees and tori.
+Figures 3 and 18 show how far the bandwidth times of two kinds of networks, line graphs of optimal bases and generalized
+Kautz graphs, are above the minimum. Figure 7 compares large networks of degree 4 with rings, trees and tori, by their
+times for allreduce and all-to-all.
 """
 
 import math
@@ -36,7 +37,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Numbers of nodes for the all-to-all comparison in the text: one for each remainder modulo 4, as ring times vary."""
+"""Numbers of nodes for the all-to-all comparison in the text. Ring times depend on the remainder modulo 4."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -59,7 +60,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Network -> (allreduce method, function from the number of nodes to the network's spec, or to None without one)."""
+"""Network -> (allreduce method, function that returns the spec for a number of nodes, or None if there is none)."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -169,7 +170,7 @@ EXPERIMENT = Experiment(
 
 BANDWIDTH_TIME_DEGREE = 4
 BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 8, "hamming:2,3": 9}
-"""Spec -> number of nodes."""
+"""Spec of each base graph -> its number of nodes."""
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
 """Maximum number of nodes for which a schedule is built and verified. For more nodes, only BFB's cost is computed."""
@@ -179,7 +180,7 @@ _LINE_GRAPHS = [
     for times in range(10)
     if size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES
 ]
-"""(base, its number of nodes, number of times that the line graph is taken)."""
+"""(base graph, its number of nodes, number of times that the line graph is taken)."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 

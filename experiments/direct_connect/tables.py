@@ -1,9 +1,9 @@
 """Reproduces tables 4 to 9 of the paper on direct-connect topologies, with every printed row next to ours.
 
-Table 4: times on 1,024 nodes. 5: the best bidirectional topologies with 5 to 12 nodes. 6: synthesis times. 7:
-Pareto-optimal topologies with 32 to 1,024 nodes. 8: distance-regular graphs, on which BFB is always bandwidth-optimal.
-9: properties of families of topologies. Our values are costs of verified schedules, all-to-all rates between certified
-bounds, and Moore bounds.
+Table 4 compares times on 1,024 nodes. Table 5 lists the best bidirectional topologies with 5 to 12 nodes, and table 6
+synthesis times. Table 7 lists Pareto-optimal topologies with 32 to 1,024 nodes. Table 8 is about distance-regular
+graphs, on which BFB is always bandwidth-optimal, and table 9 about properties of families of topologies. Our values are
+costs of verified schedules, all-to-all rates between certified bounds, and Moore bounds.
 """
 
 import time
@@ -295,7 +295,8 @@ Steps = Literal["Moore", "at most one more", "more"] | int
 class _Claim:
     """The claims of table 9 about `family`, for the network `spec` of this family.
 
-    bfb:  whether BFB reaches the costs; if not, the method `expand` reaches them with a stored schedule
+    steps, optimal: claims about T_L (see `Steps`), and whether T_B is optimal
+    bfb:  whether BFB reaches these costs; if not, the method `expand` reaches them with a stored schedule
     note: the reason if a property of our network differs
     """
 

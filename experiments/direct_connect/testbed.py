@@ -43,7 +43,7 @@ ALPHA_US, FIXED_US, NODE_GBPS = Fraction("13.33"), Fraction("21.60"), 79
 LINKS_OF_A_NODE = 4
 SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
-"""Link bandwidth in live runs: a thousandth of the testbed's 25 Gbit/s."""
+"""Link bandwidth in live runs, in Mbit/s: a thousandth of the testbed's 25 Gbit/s."""
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
 """The paper's sizes -> the sizes that replace them in live runs.
 
@@ -69,7 +69,7 @@ _WITHIN = 0.1
 class Contender:
     """A network and a method for its allreduce schedule, to be compared with others.
 
-    chunks: numbers of chunks per shard to try (None: the method chooses); the fastest number at each size counts
+    chunks: numbers of chunks per shard to try (None: the method chooses); at each size, only the fastest time is used
     """
 
     name: str
@@ -123,7 +123,7 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 class SpeedupClaim:
     """A claim: `better` takes less time than `worse` at `size`, by the fraction `printed` on average over `nodes`.
 
-    reasons: origin of the times (model or live) -> why the claim is not reproduced; a claim without a reason must be
+    reasons: origin of the times (model or live) -> why they do not show what the paper claims
     """
 
     size: str
@@ -258,7 +258,7 @@ FIGURE_13 = Experiment(
 
 FIGURE_14_NODES, _FIGURE_14_QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 FIGURE_14_SIZES_BYTES = (2**10, 2**21)
-"""At the first size, the steps dominate the time; at the second, the bandwidth. The paper used 1 KB and 1 GB."""
+"""At the first size, the steps dominate the time; at the second, the bytes. The paper used 1 KB and 1 GB."""
 _FIGURE_14_REPEATS = 7
 _NODE_MBPS = LINK_MBPS * LINKS_OF_A_NODE
 _FIGURE_14_BUSY = (
@@ -334,7 +334,7 @@ FIGURE_14 = Experiment(
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LARGE_BYTES = 100 * 10**6
 _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
-"""Average bandwidth gain of BFB that the paper measured at 100 MB and above; on the cube it says BFB "matches"."""
+"""BFB's average gain in bandwidth that the paper measured at 100 MB and above. For the cube, it only says "matches"."""
 _GAIN_WITHIN, _LIVE_GAIN_WITHIN = 0.05, 0.15
 _TORUS_MODEL = NetworkModel.of(10, 0, 0, 25)
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")

@@ -48,7 +48,10 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Networks with `nodes` nodes that train `models`. networks: (kind, method, spec); the fastest per kind is used"""
+    """Networks with `nodes` nodes that train `models`, and claims about them.
+
+    networks: (kind, method, spec); for each model, only the fastest network of each kind is used
+    """
 
     nodes: int
     models: tuple[str, ...]
@@ -101,7 +104,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function from rows to the mean fraction, over `models`, by which our `key` is below that of `kind`."""
+    """Return a function of rows: the fraction by which our `key` is below that of `kind`, on average over `models`."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

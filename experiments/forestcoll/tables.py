@@ -1,9 +1,9 @@
-"""Reproduces ForestColl: exact optima for allgather, the paper's tables, figures 9 and 11, and the example of figure 1.
+"""Reproduces results of the ForestColl paper: optima for allgather, its tables, and figures 1, 9 and 11.
 
-Table 1: which generators accept switches, which are optimal, and which scale. The paper's text does not show where the
-table has check marks, so we derive them from section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and
-our model's predictions. The MI250 runs are public. The A100 runs were never published, so the model is fitted to some
-of the printed numbers and compared with the others.
+Table 1 says which generators accept switches, which are optimal, and which scale. The paper's text does not show where
+the table has check marks, so we derive them from section 2. Tables 2 and 3 contain bandwidths of MI250 and A100 GPUs,
+to which we compare our model's predictions. The MI250 runs are public. The A100 runs were never published, so the model
+is fitted to some of the printed numbers and compared with the others.
 """
 
 import time

@@ -154,7 +154,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A published table: its rows in the paper's order. source: the paper and the table's number"""
+    """A published table with its rows in the paper's order. `source` names the paper and the table's number."""
 
     source: str
     rows: tuple[PublishedRow, ...]

@@ -58,7 +58,7 @@ def load_all() -> tuple[Experiment, ...]:
 
 
 class Summary(NamedTuple):
-    """An entry in the list of experiments. source: the publication that raises the question"""
+    """An entry in the list of experiments. `source` is the publication that raises the question."""
 
     name: str
     aliases: tuple[str, ...]

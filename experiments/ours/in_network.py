@@ -1,4 +1,4 @@
-"""Experiments with switches that add and multicast: bounds, schedules, and NCCL's algorithms."""
+"""Experiments with switches that reduce and multicast data: bounds, schedules, and NCCL's algorithms."""
 
 import time
 from collections import Counter
@@ -46,7 +46,7 @@ _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not 
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return two certified lower bounds on an allreduce's time per byte: if only ranks add, and if switches add too."""
+    """Return two certified lower bounds on an allreduce's time per byte: without and with reductions in switches."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 
@@ -136,14 +136,14 @@ PUBLISHED = (
     PublishedRate("h100:2", 16, "nvls_tree", 430 * 16 / 30, "busbw 430 with NVLS, RoCE: NVIDIA/nccl#1221"),
     PublishedRate("h100:4", 32, "ring", 320 * 32 / 62, "busbw 320 with and without NVLS, RoCE: NVIDIA/nccl#1221"),
 )
-"""For several boxes, the sources name no algorithm; we use the one that NCCL's model predicts to be the fastest."""
+"""For several boxes, the sources name no algorithm. We use the one that NCCL's model predicts to be the fastest."""
 
 
 LARGEST_ERROR = 0.14
 """Maximum error of NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
 
-On four GPUs, NVLS was measured to be as fast as rings, which NCCL's tuner chooses; its model puts NVLS 17 % lower,
-because its search tries no rate above 60 GB/s per channel."""
+The comparison on four GPUs uses rings, which NCCL's tuner chooses. NVLS was measured to be as fast there, but the model
+puts NVLS 17 % lower, because NCCL's search tries no rate above 60 GB/s per channel."""
 LARGE_BYTES = 2**33
 
 

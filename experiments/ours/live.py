@@ -28,7 +28,7 @@ _TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A program to measure. k: trees per root; chunks: chunks per shard or, for trees, the number of streamed parts"""
+    """A program to measure, with `k` trees per root, and `chunks` chunks per shard or, for trees, streamed parts."""
 
     method: str
     k: int | None = None
@@ -46,7 +46,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Programs that differ in one parameter. values: the parameter's value -> program; the first is the baseline"""
+    """Programs that differ in one parameter. `values` maps its values to programs; the first is the baseline."""
 
     method: str
     parameter: str
@@ -167,7 +167,7 @@ def _live_cases(
 
 
 def _engine_live_rows(case: LiveCase) -> list[Row]:
-    """Return a row for each size. The minimum times of the links include frame headers, but not acknowledgements."""
+    """Return a row for each size. The links' minimum times include frame headers, but not acknowledgements."""
     topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
         source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)

@@ -290,7 +290,7 @@ _ABLE_SHARE = 0.7
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
     """Return a connected network of 2 to `most_ranks` ranks and 1 to `most_switches` switches.
 
-    At least one of the switches can add and multicast. Links have the same bandwidth in both directions.
+    At least one of the switches can reduce and multicast data. Links have the same bandwidth in both directions.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     while True:
@@ -314,8 +314,8 @@ def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -
 def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:
     """Return a network with two to three times the links of `random_able_fabric` and more kinds of switches.
 
-    On about half of the networks, links may have twice the bandwidth in one direction. Some switches add, multicast or
-    do both; about a fifth of the adding switches add at a limited bandwidth: 1/2, 1 or 2.
+    On about half of the networks, links may have twice the bandwidth in one direction. Some switches reduce data,
+    multicast data or do both. About a fifth of the reducing switches do so at a limited bandwidth: 1/2, 1 or 2.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     sparse = random_able_fabric(seed, most_ranks, most_switches)

@@ -178,12 +178,12 @@ class RangeClaim:
 
 
 def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function that finds the smallest gain at sizes `first` to `last`. of: index of the curve; None: all"""
+    """Return a function that finds the smallest gain at sizes `first` to `last` on curve `of` (None: on all curves)."""
     return lambda curves: min(_values(curves, Curves.gain, first, last, of))
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function that finds the largest gain at sizes `first` to `last`. of: index of the curve; None: all"""
+    """Return a function that finds the largest gain at sizes `first` to `last` on curve `of` (None: on all curves)."""
     return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
