@@ -1,4 +1,4 @@
-"""Computes exact lower bounds on the bandwidth time of collectives, with certificates. There are several for allreduce.
+"""Computes exact lower bounds on the bandwidth time of collectives, with certificates; for allreduce, several bounds.
 
 In any allreduce, the complete vector crosses every cut in both directions (bandwidth-optimal pipeline, theorem 16), and
 p groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single ranks). If the groups are allgather
@@ -236,7 +236,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 def _boxes(topology: Topology) -> Iterator[Nodes]:
     """For each link bandwidth, divide the nodes into sets connected by wider links and yield the slowest set.
 
-    This set takes longest to exchange data with all other ranks. Nothing is yielded for the largest bandwidth.
+    The slowest set takes longest to exchange data with all other ranks. Yields nothing for the largest bandwidth.
     """
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]

@@ -228,7 +228,7 @@ def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lower bound on T_B / M (in 1 / bandwidth_unit) and the node sets that prove it.
+    """A lower bound (`value`) on T_B / M, in 1 / bandwidth_unit, and the node sets or prices that prove it.
 
     Attributes:
         kind: how the bound is proved.

@@ -95,9 +95,9 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 class TreeProgram:
     """A linear program that maximises the total rate of all roots, in units of the widest arc.
 
-    For out-trees, every switch receives at least as much as it sends; for in-trees, at most as much. If a set of nodes
-    contains a rank, the arcs into the set carry the rates of all roots outside for out-trees (`gather_cuts`), and the
-    arcs out of the set do so for in-trees (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
+    At every switch, out-trees take at least as much incoming as outgoing bandwidth, and in-trees at most as much. If a
+    set of nodes contains a rank, the arcs into the set must carry the out-trees of all roots outside (`gather_cuts`),
+    and the arcs out of the set must carry their in-trees (`reduce_cuts`). Each cut is bool[nodes], added when found.
 
     Args:
         arcs: the network.
@@ -255,9 +255,9 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""Maximum number of ranks for which the solver starts from scratch in every round: always, or only if `even` is set.
+"""Up to the first number of ranks, the solver starts from scratch in every round.
 
-Up to the second number of ranks, it otherwise starts from scratch only in the first `_EVEN_ROUNDS` rounds.
+Up to the second number, it does so in every round if `even` is set, otherwise in the first `_EVEN_ROUNDS` rounds.
 """
 _MET = 1e-9
 _COMMON = 2**20
@@ -293,6 +293,7 @@ class TreePairs:
     """The best known division of link bandwidths among pairs of trees, checked exactly, and a bound on all divisions.
 
     Attributes:
+        split: the best known division.
         bound: lower bound on the time per byte of any pairs of trees, proved by `certificate` (see
             `check_pair_certificate`). Other kinds of allreduce may be faster.
     """

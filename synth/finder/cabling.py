@@ -1,7 +1,7 @@
 """Assigns hosts to a network's nodes so that as many existing cables as possible stay in place.
 
-This is a quadratic assignment problem. Two SciPy heuristics, a fast approximate method and then swaps of two nodes,
-solve it from several starting points. The number of kept cables is exact, but a better assignment may exist.
+This is a quadratic assignment problem. Two SciPy heuristics, a fast approximate method and then swaps of two nodes, are
+run from several starting points. The best assignment that they find is used, so a better one may exist.
 """
 
 import re
@@ -31,7 +31,9 @@ class Cabling:
     """An assignment of ranks to hosts, and the cables that must be changed for it.
 
     hosts:   host of each rank
-    kept, added, removed: cables that stay in place, that must be added, and that must be removed
+    kept:    existing cables that stay in place
+    added:   cables that the topology needs and that do not exist yet
+    removed: existing cables that the topology does not need
     """
 
     hosts: tuple[str, ...]
@@ -46,9 +48,10 @@ class Cabling:
 
 
 def place_nodes(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable], two_way: bool) -> Cabling:
-    """Assign the nodes of `topology` to `hosts` so that many of the existing `cables` are kept.
+    """Assign the nodes of `topology` to `hosts` so that as many of the existing `cables` as possible are kept.
 
-    If there are fewer hosts than nodes, additional hosts are named `new1`, `new2`, …. Self-loops need no cable.
+    The assignment comes from heuristics, so a better one may exist. If there are fewer hosts than nodes, additional
+    hosts are named `new1`, `new2`, …. Self-loops need no cable.
 
     Raises:
         InvalidInput: if there are more hosts than ranks, more than `MAX_PLACED_NODES` ranks, or any switches.

@@ -98,9 +98,10 @@ class AllgatherCost(NamedTuple):
 class TopologyCandidate:
     """A topology that the finder may choose, and the cost of an allgather on it.
 
-    spec, nodes, degree: spec, node count and degree of the topology
-    method:      method that makes the schedule
-    steps, bandwidth_factor: number of steps (T_L), and T_B in units of M / B
+    spec, nodes, degree: the topology's spec, node count and degree
+    traits:      properties of the topology that decide which expansions can be applied to it
+    method:      method that makes the allgather's schedule
+    steps, bandwidth_factor: number of steps (T_L), and bandwidth time T_B in units of M / B
     exact:       whether a schedule with this cost is known to exist; otherwise the cost is only predicted
     least_steps, least_factor: lower bounds on the real cost, which may be lower than predicted
     expansions:  number of nested expansions in the spec; among candidates of equal cost, fewer are preferred

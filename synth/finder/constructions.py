@@ -129,9 +129,9 @@ def _circulants(nodes: int, degree: int) -> Iterator[str]:
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield two candidates for each base graph of this size in the database: for BFB, and for its stored schedule.
+    """Yield candidates for each base graph of this size in the database: one with BFB, one with the stored schedule.
 
-    Graphs without a stored schedule only have the candidate for BFB.
+    If the database stores no schedule for the graph, only the candidate with BFB is yielded.
     """
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
@@ -173,7 +173,8 @@ def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
 class BaseSources:
     """The base topologies that a search may use.
 
-    bases:         "paper" for only the bases in the paper's tables 8 and 9
+    scores:        cache of the costs that are computed for bases without a formula
+    bases:         "all", or "paper" for only the bases in the paper's tables 8 and 9
     bidirectional: whether every link must have a reverse link
     extra_bases:   maps (nodes, degree) to additional bases, for example from a search in this run
     """
@@ -368,7 +369,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return the candidates that can be built from smaller, unpruned candidates: one for each spec and method."""
+        """Return bases and expansions of `pruned` smaller candidates, only one candidate for each spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:

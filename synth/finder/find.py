@@ -251,7 +251,7 @@ class FrontierPoint:
 class FinderResult:
     """Result of a search: the Pareto frontier, sorted by steps, and other candidates.
 
-    considered: number of candidates that were compared
+    considered: number of candidates whose predicted or exact costs were compared
     scored:     number of topologies whose BFB cost was computed
     others:     candidates with exact cost that are not on the frontier
     """

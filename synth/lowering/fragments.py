@@ -150,14 +150,15 @@ def _codes(buffer: Buffer, first: int, count: int) -> Codes:
 class Fragments(NamedTuple):
     """Fragments as columns, sorted by step. Each fragment is one instruction at its sender and one at its receiver.
 
+    reduces: 1 if the receiver adds the chunks to its own data, 0 if it only stores them
     source:  memory location of the first chunk at the sender
-    operand: location of the data to which the receiver adds the first chunk; equal to `target` if it does not add
-    target:  location where the receiver stores the first chunk
+    operand: location of the data to which the receiver adds the first chunk; equal to `target` if `reduces` is 0
+    target:  location where the receiver stores the first chunk or sum
     chunks:  number of chunks; they are consecutive in memory at both ends
     exchanged: 1 in steps in which some rank receives into memory from which it also sends, otherwise 0
-    turn:    if `exchanged` is 1, the index of the fragment in its connection. A rank can then send all fragments of
-             turn 0, receive those of turn 0, continue with turn 1, and so on. -1 if this order would overwrite chunks
-             before they are sent. 0 if `exchanged` is 0.
+    turn:    if `exchanged` is 1, the index of the fragment in its connection: a rank can send all fragments of turn 0,
+             receive those of turn 0, continue with turn 1, and so on. If this order would overwrite chunks before they
+             are sent, `turn` is -1. If `exchanged` is 0, it is 0.
     """
 
     step: NarrowColumn
@@ -177,9 +178,8 @@ class Fragments(NamedTuple):
 class FragmentLimits:
     """Limits on the size of fragments. One send and one receive instruction move each fragment.
 
-    longest:   maximum number of chunks in a fragment
-    exchanged: maximum number of chunks in a fragment of a step in which a rank receives into memory from which it also
-               sends
+    longest:   maximum number of chunks in any fragment
+    exchanged: the maximum in steps in which some rank receives into memory from which it also sends
     across:    whether a fragment may span several messages of a connection
     """
 

@@ -56,8 +56,8 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
     Each instance is a copy of the schedule that uses its own part of every shard and its own channels. A rank has one
     thread block for each direction of a connection, or one block for two directions if blocks are scarce. A block
-    executes the steps (in trees, the depths) in order and waits only if necessary. Uneven collectives are out of place.
-    O(chunks moved * log(chunks of a step)).
+    executes the schedule's steps (the depths, if it has trees) in order and waits only if necessary. Programs for
+    uneven collectives are always out of place. O(chunks moved * log(chunks of a step)).
 
     Args:
         verified: The schedule.

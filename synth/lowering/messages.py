@@ -1,4 +1,4 @@
-"""Turns a schedule's transfers into messages, each with a channel, sender, receiver and chunks of the program.
+"""Turns a schedule's transfers into messages. A message moves chunks of the program between two ranks on a channel.
 
 Runtimes choose the network port of a message by its channel. If the ranks of a box share several rails (for example one
 with all even ports and one with all odd ports), all transfers of a tree should use channels of the same rail.
@@ -188,7 +188,7 @@ MAX_STREAMING_STEPS = 256
 class ChannelMessages:
     """Messages as columns, sorted by step. Message i moves chunks `first` to `end - 1` from `sender` to `receiver`.
 
-    Chunks are numbered as in `VectorLayout`. `reduces` is 1 if the receiver adds the message to its own data.
+    Chunks are numbered as in `VectorLayout`. `reduces` is 1 if the receiver adds the chunks to its own data.
     """
 
     step: NarrowColumn
@@ -292,7 +292,8 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
 class _MessageRows:
     """Transfers sorted by (step of the schedule, sender, receiver, lane, shard, chunk).
 
-    Rows with equal (step, sender, receiver, lane) are a group.
+    Rows with equal (step, sender, receiver, lane) form a group.
+
     lane:       identifies the rail, and the link among parallel links between two ranks
     low, high:  chunks `low` to `high - 1` of the shard
     connection: number of the group
@@ -300,7 +301,7 @@ class _MessageRows:
     total:      number of the group's chunks in all rows
     channels:   number of channels over which the group is spread, proportional to the traffic between its ranks
     whole:      channel that carries the complete row; -1 if the group is spread over several channels
-    moment:     step of the lowered program; `step` is that of the schedule
+    moment:     step of the lowered program, while `step` is the step of the schedule
     start:      start time in the timetable; 0 without a timetable
     """
 

@@ -1,9 +1,9 @@
-"""Lowers schedules in which switches add or multicast to MSCCL++ plans, or to programs with a process per switch.
+"""Turns schedules in which switches add or multicast into MSCCL++ plans, or into programs with a process per switch.
 
 A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
 with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks. All
 ranks exchange relaxed signals before this operation, to know that all ranks have begun, and after it, to know that all
-have finished. No MSCCL++ release can read an operation in which the switch adds for one rank only, so other trees, for
+have finished. No MSCCL++ release can read an operation that stores the sums at one rank only, so other trees, for
 example over several boxes, cannot become plans.
 
 In a program with processes, each rank is a process, and each switch that adds or multicasts is another process,

@@ -1,10 +1,10 @@
 """Divides a program's vector into chunks, and expresses the schedule's transfers in these chunks.
 
-Chunks can be split or merged. With small chunks, data can be pipelined better; with few chunks, more vector sizes can
-be divided evenly. If shards differ in size, they are stored in index order, as is the default in MPI: the input of an
-alltoallv begins with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores
-each shard once, and each target stores the shards that it receives; a combine does the opposite. A program's vector
-size is the size of the longest buffer of any rank.
+The schedule's chunks can be split or merged. With small chunks, data can be pipelined better; with few chunks, more
+vector sizes can be divided evenly. If shards differ in size, they are stored in index order, as is the default in MPI:
+the input of an alltoallv begins with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a
+source stores each shard once, and each target stores the shards that it receives; a combine does the opposite. A
+program's vector size is the size of the longest buffer of any rank.
 """
 
 from __future__ import annotations

@@ -34,12 +34,13 @@ Cost = tuple[Fraction, int]
 class Auto(Method):
     """Tries `methods` and returns the schedule with the least time per byte; in case of a tie, with the fewest steps.
 
-    The schedule contains the name of the method that made it. On large networks, only two methods are tried:
+    If the option `size_bytes` is set, the method with the least predicted time for this size is chosen instead. The
+    schedule contains the name of the method that made it. On large networks, only two methods are considered:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
-    if each rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known not to
-    reach the optimum, for example on meshes. The second method is skipped if the first one reaches a lower bound. For
-    an algorithm with a closed form, only the traffic is computed, and the schedule is made only if the algorithm is
-    chosen. The caller must verify the result. Raises InvalidInput if no method is suitable.
+    if each rank may be the root of many trees. Tree packing comes first if breadth-first broadcast is known not to
+    reach the optimum, for example on meshes. The second method is skipped if the first one reaches a lower bound, and
+    on very large networks if the first one is applicable. Algorithms with a closed form are compared by their traffic;
+    a schedule is made only for the chosen one. Raises InvalidInput if no method is suitable.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Derives a large network's schedule from the schedule of the small network from which it was built (expansion).
 
-The topology's spec says by which expansions the network was built from a base. The base's allgather is stored in the
-database (for the base or its transpose), or else is a breadth-first broadcast. Source: Zhao et al., "Efficient
-Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
+The topology's spec says by which expansions the network was built from a base. If the database stores an allgather for
+the base or its transpose, this schedule is expanded, otherwise a breadth-first broadcast on the base. Source: Zhao et
+al., "Efficient Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
 """
 
 from __future__ import annotations
@@ -278,9 +278,9 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
     """Return the allgather of a base network. Its `parameters` contain the base and the origin of the schedule.
 
-    The origin is "own" if the database stores a schedule for this network, whatever the spec. It is "mirrored" if the
-    database stores a schedule only for the transpose, and a search shows that the network is reverse-symmetric, so that
-    this schedule can run with renamed nodes. Otherwise, the origin is "bfb".
+    The origin is "own" if the database stores a schedule for this network, possibly under another spec. It is
+    "mirrored" if the database stores a schedule only for the transpose, and a search shows that the network is
+    reverse-symmetric, so that this schedule can run with renamed nodes. Otherwise, the origin is "bfb".
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
@@ -375,10 +375,11 @@ def expand_allgather(
 ) -> Schedule:
     """Return the allgather that results from applying the expansions in `topology.spec` to the schedule of the base.
 
-    The base's schedule is the stored one if there is one, otherwise a BFB (see `base_allgather`). O(transfers).
+    The schedule of the base is stored in the database or, if there is none, a BFB (see `base_allgather`). Raises
+    InvalidInput for a spec without expansion if its network has no stored schedule, and for a base in a file.
+    O(transfers).
 
     chunks: chunks per shard, a multiple of the number that the expansions need; None for that number itself
-    Raises InvalidInput for a spec without expansion if its network has no stored schedule, and for a base in a file.
     """
     tree = inner = parse_spec(topology.spec)
     while isinstance(inner, FunctionCall) and inner.name == "transpose":

@@ -1,9 +1,9 @@
 """Makes ring algorithms: each rank sends what it received in the previous step to the next rank on a Hamiltonian cycle.
 
-A cycle is found by covering the ranks with cycles and merging these. Rings run along a single cycle, along
-edge-disjoint cycles of a torus, which together use every port, or from box to box as in NCCL. Source: Patarasuk and
-Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. Every library has ring algorithms as
-a baseline.
+Rings run along a single Hamiltonian cycle, along several edge-disjoint cycles of a torus to use every port, or from box
+to box as in NCCL. A single cycle is found by covering the ranks with cycles and merging these. Most libraries use ring
+algorithms, so other algorithms are compared with them. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations", 2009.
 """
 
 from __future__ import annotations

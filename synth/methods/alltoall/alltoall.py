@@ -1,9 +1,10 @@
 """Computes exact bounds on the all-to-all rate. The rate of a Cartesian product follows from its factors' rates.
 
 rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1), where N1 and N2 are the factors' numbers of ranks. This rate is
-reached if data move along the first dimension to the target's first coordinate (N2 times as much data as in G1 alone),
-then along the second dimension. No schedule is faster, because the prices that prove a factor's rate also prove this
-bound for the product: if only links along one dimension have prices, a path costs as much as in that factor.
+reached if data move along the first dimension to the target's first coordinate, then along the second dimension: links
+along the first dimension carry N2 times as much data as in G1 alone, and links along the second carry N1 times as much
+as in G2 alone. No schedule is faster, because the prices that prove a factor's rate also prove this bound for the
+product: if only links along one dimension have prices, a path costs as much as its part in that factor.
 """
 
 from collections.abc import Sequence
@@ -143,7 +144,7 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal flows and link prices from `method`, or from "prices" if the solver of "lp" fails."""
+    """Return near-optimal flows and link prices, found with `method`. If "lp" fails, "prices" is used instead."""
     if method == "lp":
         with suppress(Unavailable):  # only numerical errors lead here, because every network has an optimum
             return linear_program.solve(reduction)

@@ -87,6 +87,9 @@ class SharedFlows:
     """Flows with one value per class of variables, optionally scaled by a factor for each link of the original network.
 
     Scaling is allowed because `Router` only uses the proportions between the flows into the same node.
+
+    class_flow: float64[classes of flow variables of `reduction`], the flow of each variable in the class
+    factor:     float64[links of `reduction.full`], by which the flows on each link are multiplied; None for 1
     """
 
     reduction: Reduction

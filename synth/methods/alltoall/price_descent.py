@@ -1,4 +1,4 @@
-"""Solves all-to-alls on large networks: finds link prices for which flows load all links evenly. Stores no flows.
+"""Solves all-to-alls on large networks by a search for link prices for which flows load all links evenly.
 
 Flows follow from link prices: every node receives its data over the incoming links that are on the cheapest paths. It
 divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
@@ -48,7 +48,8 @@ _TOLERANCE = 1e-7
 class PricedLoads(NamedTuple):
     """Link loads and costs of the flows that result from link prices.
 
-    whole:        int64[C], exact total load of the links in each class, where a demand of 1 counts as `units`
+    whole:        int64[C], exact total load of the links in each class, in parts of 1 / `units`
+    units:        number of parts into which a demand of 1 is divided
     paid, smooth: sum of the distances of all data, and sum of their smoothed distances
     """
 
@@ -198,9 +199,10 @@ class _Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedSolution:
-    """The flows with the largest rate, and the prices (float64[C]) that prove the smallest upper bound.
+    """The best result of a price descent: the flows with the largest rate, and the prices that prove the best bound.
 
-    `lower` and `upper` are floating-point numbers. `MixedFlows.rate` and `distance_bound` compute exact bounds.
+    prices:       float64[C], price of each link class
+    lower, upper: floating-point bounds on the rate. `MixedFlows.rate` and `distance_bound` compute the exact bounds.
     """
 
     flows: MixedFlows
@@ -231,8 +233,9 @@ def priced_solution(
 
 
 class _Climb:
-    """A search for the best prices: temperature, best bounds so far, curvature, and flows of all passes.
+    """A search for the best prices. Keeps the temperature, the last steps, and the flows and loads of all passes.
 
+    best:       the best flows and the best prices that were found so far
     is_blocked: whether even the shortest step makes no progress. This happens when prices are as low as the
                 temperature: then link loads jump whenever the order of nodes by distance changes.
     """

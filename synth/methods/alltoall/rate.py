@@ -30,8 +30,9 @@ PRICE_UNITS = 720720 * 16
 class AllToAllRate:
     """Exact bounds on the rate at which each rank sends to each other rank, in the topology's bandwidth unit.
 
-    lower: rate that known flows in whole units reach
-    upper: bound that follows from link prices
+    lower:  rate that known flows in whole units reach
+    upper:  upper bound on the rate of any schedule, which link prices prove
+    method: how flows and prices were found: "lp" or "prices"
     """
 
     lower: Fraction

@@ -48,8 +48,8 @@ MIN_SYMMETRIC_RANKS = 512
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
     """Return a lower bound on BFB's bandwidth time per byte, or None if none is known without making a schedule.
 
-    A bound is known only for allgather and reduce_scatter on networks without switches. For an allreduce, add up both
-    bounds. O(nodes considered * links).
+    A bound is known only for allgather and reduce_scatter on networks without switches. The sum of these two bounds is
+    a bound for allreduce. O(nodes considered * links).
     """
     if topology.switch_count or topology.compute_count < 2:
         return None
@@ -92,9 +92,9 @@ def symmetric_bfb(
 ) -> SymmetricSchedule:
     """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
-    Its steps, chunks and cost are the same as if `bfb_allgather` had made the schedule (for a reduce_scatter, on the
-    transpose): symmetries map rank 0 to all other ranks, so that all ranks need the same time in each step.
-    O(degree * links) for hop counts, plus the time for the flow problems of one rank.
+    An allgather has the same steps, chunks and cost as the result of `bfb_allgather`, because symmetries map rank 0 to
+    all other ranks, so that all ranks need the same time in each step. A reduce_scatter has those of the allgather on
+    the transpose. O(degree * links) for hop counts, plus the time for the flow problems of one rank.
 
     Raises:
         InvalidInput: if symmetries of `topology` do not map rank 0 to every rank, and in the same cases as
@@ -133,10 +133,11 @@ def bfb_allgather(
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
         size_bytes: size of the complete vector in bytes; None to ignore latencies. With a size, a step takes the
             largest latency + load / bandwidth of any link, and links whose latency is too high are not used. If
-            latencies differ, an enormous number of chunks may be necessary to be as fast as divisible shards. If 64 are
-            not enough, several numbers up to 64 are tried, then larger ones up to 4096, including numbers for which the
-            busiest links carry nearly whole chunks. The first number within 1 % of the time of divisible shards is
-            chosen, or else the fastest number. The certificate contains both times.
+            latencies differ, an enormous number of chunks may be necessary to be as fast as divisible shards. If more
+            than 64 are necessary, several numbers up to 64 are tried, then larger ones up to 4096, including numbers
+            for which the busiest links carry nearly whole chunks. The first number within 1 % of the time of divisible
+            shards is chosen, or else the fastest number. The certificate contains the times for divisible shards and
+            for the chosen number.
 
     Raises:
         InvalidInput: if there are switches or unreachable nodes, if there are too many nodes, hops or chunks, if

@@ -1,9 +1,9 @@
-"""Plans a breadth-first broadcast: link loads, number of chunks per shard, and step times. Another module then assigns
-the chunks to links.
+"""Plans a breadth-first broadcast: computes the time of each step, chooses the number of chunks per shard, and assigns
+chunks to links.
 
-The C++ kernels get each node's incoming links, their integer capacities, and their latencies in ticks. A task solves
-all steps for a block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the
-node's flow problems in all steps.
+In each step, dividing the shards that reach a node among its incoming links is a flow problem. C++ kernels solve it;
+their input is each node's incoming links with integer capacities and latencies in ticks. A task solves the flow
+problems of all steps for a block of nodes. It is a pure function and can be pickled.
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,9 @@ Block = tuple[int, int]
 class LatencyTicks:
     """Converts ticks, the integer time unit of kernels, to seconds for vectors of `size_bytes`.
 
-    shard_s: time of a shard on a link of capacity 1, in seconds; this is equal to `grain` ticks
-    first_s: smallest latency of any link, in seconds; every step includes it, so `delays` only contain the difference
+    shard_s: time of a shard on a link of capacity 1, in seconds
+    grain:   the same time in ticks
+    first_s: smallest latency of any link, in seconds. Ticks do not include it, so it is added to the time of each step.
     """
 
     size_bytes: int
@@ -101,14 +102,15 @@ class BfbNetwork:
     """A network in the form that kernels read. Links into node u start at the nodes `tails[offsets[u]:offsets[u + 1]]`.
 
     Links are numbered as in the topology, sorted by target.
+
     Attributes:
         key: cache key that identifies the network.
         capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that makes them integers.
         delays: int64 per link, latency in ticks above the smallest latency; 0 if latencies are ignored.
         latency_ticks: length of a tick. None if latencies are ignored; a tick is then a shard's time at capacity 1.
-        rows: None for a complete network. Otherwise, only the first `nodes` nodes are solved, and `rows` contains the
-            hop counts from every shard's origin to these nodes, then to their in-neighbours; `tails` has indices of
-            rows.
+        rows: None for a complete network. Otherwise, flow problems are solved only for the first `nodes` nodes, and
+            each row contains the hop counts from every shard's origin to one node: first to each of these nodes, then
+            to each of their in-neighbours. `tails` contains indices of rows.
     """
 
     key: str
@@ -222,8 +224,10 @@ def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
 class Problems(NamedTuple):
     """Kernel input: the links into each node (see `BfbNetwork`), and hop counts `rows[u, v]` from rank v to node u.
 
-    Additional rows belong to nodes in `tails` for which no flow problem is solved. `delays` are in ticks (a shard takes
-    `grain` ticks on a link of capacity 1), or 0 if latencies are ignored.
+    Additional rows belong to nodes in `tails` for which no flow problem is solved.
+
+    delays: int64 per link, in ticks, of which a shard takes `grain` on a link of capacity 1; 0 if latencies are ignored
+    words:  number of 64-bit words that hold one bit for each incoming link of a node
     """
 
     offsets: NDArray[np.int64]
@@ -260,10 +264,10 @@ def blocks_of(nodes: int) -> list[Block]:
 
 
 class Loads(NamedTuple):
-    """Step times: among some nodes, the slowest one needs `top` / `bottom` ticks for each step.
+    """The time that some nodes need for each step: `top` / `bottom` ticks. All columns have one entry or row per step.
 
-    node:  the slowest node
-    links: bit set of the node's critical incoming links
+    node:  the node that needs this time, because it is the slowest
+    links: bit set of this node's critical incoming links, which determine its time
     """
 
     top: NDArray[np.int64]

@@ -201,8 +201,8 @@ def pair_schedule(
     """Return the unverified pipelined allreduce along in-trees and out-trees, without a barrier between the two halves.
 
     In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees.
-    Roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete,
-    so the lowest in-trees of a root sum the units of its highest out-trees.
+    Roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete.
+    So that the highest out-trees can start early, the lowest in-trees of the same root sum their units.
 
     Raises:
         InvalidInput: if a switch cannot be removed (see `remove_switches`).
@@ -221,8 +221,8 @@ def pair_schedule(
 def faster_pairs(task: SynthesisTask) -> Schedule | None:
     """Return the allreduce along pairs of trees, or None if a reduce_scatter followed by an allgather is as fast.
 
-    The certificate is a bound for all pairs of trees (`check_pair_certificate`). Also returns None if the network
-    exceeds the limits of `tree_pairs`. The linear program is skipped if the two phases reach a lower bound.
+    The certificate proves a bound for all pairs of trees (`check_pair_certificate`). Also returns None if the network
+    exceeds the limits of `tree_pairs`. The linear program is skipped if these two phases reach a lower bound.
 
     Args:
         task: the request. Its options gap, objective and seed are used for each half as in `forest`. With the option k,

@@ -1,12 +1,13 @@
 """Makes bandwidth-optimal tree schedules on any network, with or without switches (the method `forest`).
 
-Data streams down k trees per root, and the slowest link determines the time. Cuts determine the optimum, which says how
-many trees each link carries. Switches are removed without loss; then trees are packed into the resulting network and
-mapped back to physical links. A warm start keeps those trees of an older schedule that still fit after the network has
-changed. Sources: bandwidth-optimal pipeline; ForestColl.
+Data stream down k trees per root, and the slowest link determines the time. The narrowest cut determines the optimal
+time, and this time determines how many trees each link carries. Switches are removed without loss; then trees are
+packed into the resulting network and mapped back to physical links. A warm start keeps those trees of an older schedule
+that still fit after the network has changed. Sources: "Bandwidth Optimal Pipeline Schedule for Collective
+Communication"; "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network Fabrics".
 
-If shards have different sizes, the bound counts each rank's data with their size: all data that start outside a set of
-nodes must enter the set. Trees are packed in the same way, with a different number of trees at each root.
+If shards have different sizes, the number of trees differs between roots. The bound then follows from the sizes: all
+shards that start outside a set of nodes must enter the set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -160,7 +161,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
     """Remove all switches; return (optimum for the first k for which this works, resulting network, trees per link).
 
-    If no k works, a switch has more bandwidth out than in. Then links are used only as far as `within_switches` says.
+    If no k works, a switch has more bandwidth out than in. Then only the bandwidths from `within_switches` are used.
     """
     topology, collective = task.topology, task.collective
     weights = shards_of_ranks(topology, collective)
@@ -220,9 +221,9 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShardUnits:
-    """Shard sizes as integer multiples of a unit, to which shards are padded.
+    """Shard sizes in whole units. If a shard is not a whole number of units, it is padded.
 
-    counts: number of units per shard
+    counts: number of units of each shard, including padding
     unit:   size of a unit in bytes
     """
 

@@ -1,6 +1,6 @@
 """Defines the network into which trees are packed: integer capacities, and the number of trees at each root.
 
-Also compares packings, and stores packed trees as arrays: there may be thousands of trees over thousands of nodes.
+Also compares packings. Trees are stored as arrays, because there may be thousands of trees over thousands of nodes.
 """
 
 from collections.abc import Callable, Sequence

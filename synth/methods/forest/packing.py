@@ -45,8 +45,8 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
     Hypercubes are recognized by their structure, not by their node numbers. O(d * arcs).
 
     Returns:
-        The trees. None for other networks, if there are several roots, if the capacity of an arc is below supply / d,
-        or if the supply is 1, for which a single breadth-first tree of height d is enough.
+        The trees. None if the network is not a hypercube or has several roots, or if the capacity of an arc is below
+        supply / d. Also None if the supply is 1, because a single breadth-first tree of height d is enough then.
     """
     dimensions, roots = network.nodes.bit_length() - 1, np.flatnonzero(network.supply)
     if len(roots) != 1 or dimensions == 0 or len(network.src) != dimensions * network.nodes:

@@ -33,7 +33,7 @@ class ReversibleTrees:
     Attributes:
         root, weight: int64 per tree: its root (a rank or a switch that adds), and the number of units it carries.
         tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units of
-            the vector (`lo` to `hi - 1`) that the edge carries. A tree's edges bring each unit to each node once.
+            the vector (`lo` to `hi - 1`) that the edge carries. Each unit of a tree visits each of its nodes once.
         route: int64 per edge, index into `routes`, whose links lead from src to dst.
     """
 

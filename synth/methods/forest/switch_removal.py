@@ -1,4 +1,4 @@
-"""Removes switches without loss of bandwidth: complete fabrics with one test or, if that fails, switch by switch.
+"""Removes switches without loss of bandwidth: all switches of a fabric together or, if that fails, in stages.
 
 Splitting off replaces a path through switches with a single arc between its ends, and records the path. The algorithm
 of the bandwidth-optimal pipeline paper (theorems 7 and 8) splits off one pair of arcs at a time, after 2 N maximum

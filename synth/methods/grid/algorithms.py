@@ -1,4 +1,4 @@
-"""Makes algorithms on grids of ranks: Swing, bucket (rings along dimensions), recursive halving and doubling.
+"""Makes schedules on grids of ranks with the algorithms Swing, bucket, recursive doubling, and halving and doubling.
 
 Swing: a rank's peers alternate between its two sides, so that they stay close on a torus. Source: De Sensi et al.,
     "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.

@@ -160,9 +160,9 @@ class TorusLinks:
 class PairRoutes:
     """Routes between pairs of ranks: one per pair, or two of equal length that each carry half of a message.
 
-    keys:   int64, src * N + dst of each pair, ascending
-    first:  int64, index of the first route of each pair
-    second: int64, index of the second route of each pair, or -1 if the pair has only one route
+    keys:   int64, src * N + dst of each pair, ascending, where N is `ranks`
+    first:  int64, index in `routes` of the first route of each pair
+    second: int64, index in `routes` of the second route of each pair, or -1 if the pair has only one route
     """
 
     ranks: int
@@ -222,6 +222,8 @@ class CollectivePattern:
     `schedule` and `traffic` use the same subcollectives and routes, but `traffic` does not consider individual shards,
     so it takes only O(messages). Steps without messages are left out.
 
+    method, parameters: method name and parameters that the schedule contains
+    kind:  "stepped" or "pipelined"
     lanes: if above 0, each message uses a single link, and subcollective i uses link i modulo `lanes` of the parallel
            links between two ranks; if 0, messages use the routes from `pair_routes`
     """
@@ -237,10 +239,7 @@ class CollectivePattern:
     def schedule(self, chunks: int | None = None) -> Schedule:
         """Return the schedule with `chunks` chunks per shard; by default, the smallest number that gives equal parts.
 
-        O(transfers log messages).
-
-        Raises:
-            InvalidInput: if there would be more than 2^27 transfers.
+        Raises InvalidInput if there would be more than 2^27 transfers. O(transfers log messages).
         """
         chunk_count = self._parts if chunks is None else chunks
         if chunk_count < 1:

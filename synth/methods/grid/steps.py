@@ -78,6 +78,7 @@ class LineReduceScatter:
 
     Every position starts with a contribution to every block. It sends its partial sum of a block once, except for one
     position per block, which has the block's complete sum in the end.
+
     handed_on: int32[position, block]: step in which the position sends its sum of the block; `len(steps)` for never
     """
 
@@ -414,8 +415,7 @@ def grid_collectives(
 def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
     """Return the steps of `collective`: `scatter`, `gather` or, for an allreduce, both in sequence.
 
-    Raises:
-        InvalidInput: for any other collective.
+    Raises InvalidInput for other collectives.
     """
     parts: dict[CollectiveName, SubCollective] = {
         CollectiveName.ALLGATHER: gather,

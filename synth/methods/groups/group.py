@@ -18,6 +18,7 @@ MAX_COMMODITIES = 512
 class Group:
     """A group of ranks that runs a collective.
 
+    name:   identifies the group; no two groups have the same name
     ranks:  members of the group, ascending
     amount: size of the group's vector, in the same unit for all groups
     """
@@ -79,7 +80,8 @@ def require_few(groups: tuple[Group, ...]) -> None:
 class GroupNetwork:
     """The network for one group: only its members are ranks, and all other nodes are switches that forward data.
 
-    link: int32 per link of the original network: its id in `topology`
+    topology: this network, in which the members have the lowest node numbers
+    link:     int32 per link of the original network: id of the same link in `topology`
     """
 
     topology: Topology

@@ -101,7 +101,8 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     """Return the best division of the network among the groups, and a lower bound on the time. Deterministic.
 
     Each of at most 80 rounds solves a linear program with one row per link and one per commodity. On boxes with rails,
-    the rounds start from a plan in closed form and end when a plan is well within `close` (relative) of the bound.
+    a plan in closed form is made first. It is returned if its time is at most the fraction `close` above the bound or
+    if there are too many commodities; otherwise, the rounds start from it.
 
     Raises:
         InvalidInput: if the groups cannot be planned together.
@@ -222,8 +223,9 @@ _NEARLY_BEST = Fraction(1001, 1000)
 class GroupSchedule:
     """The verified schedule of one group.
 
-    network: the network in which only the group's members are ranks
-    loads:   loads that this group causes on the links of the original network
+    network:  the network in which only the group's members are ranks
+    verified: the group's schedule on `network`
+    loads:    loads that this schedule causes on the links of the original network
     """
 
     group: Group
@@ -236,8 +238,9 @@ class GroupSchedule:
 class SharedSchedules:
     """Schedules of all groups, which run at the same time on one network.
 
-    time:  time that the busiest link needs for the data of all groups, in data / bandwidth
-    lower: lower bound on the time of any plan
+    time:   time that the busiest link needs for the data of all groups, in data / bandwidth
+    lower:  lower bound on the time of any plan for all groups, in the same unit
+    chunks: number of chunks per shard
     """
 
     topology: Topology

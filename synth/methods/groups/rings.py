@@ -111,8 +111,10 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPacking:
-    """A plan for several groups: each commodity's routings (`ways`), and the fraction of its data on each (`shares`).
+    """A plan for several groups.
 
+    ways:   for each commodity, the routings that it uses
+    shares: for each commodity, the fraction of its data that takes each of these routings
     prices: int64[links], link prices that prove `lower`
     lower:  lower bound on the time of any plan, in data / bandwidth
     gap:    for a plan in closed form, its time above `lower`, relative to `lower`; None for a plan from a linear
@@ -227,8 +229,8 @@ def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
 def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fraction) -> GroupPacking:
     """Return `packing` with the best bound that a few sets of prices prove, and with the gap to this bound.
 
-    The gap is that of the plan with `parts` chunks per shard.
-    If `close` is above 1 %, the first bound that makes the gap at most `close` is used.
+    The gap is computed with `parts` chunks per shard. If `close` is above 1 %, the first bound with a gap of at most
+    `close` is used.
     """
     topology = fabric.topology
     time, busy = busiest(topology, loads_of(topology, packing, parts))

@@ -39,12 +39,8 @@ def in_network_schedule(
 ) -> AnySchedule:
     """Return the fastest known schedule for switches that add and multicast, without verifying it.
 
-    Args:
-        ranks_alone: function that makes a schedule in which switches only forward data. If this schedule is faster, it
-            is returned.
-
-    Raises:
-        InvalidInput: if no switch can add or multicast.
+    `ranks_alone` makes a schedule in which switches only forward data, which is returned if it is faster. Raises
+    InvalidInput if no switch can add or multicast.
     """
     bound = in_network_bound(topology, collective)
     if bound is None:

@@ -1,9 +1,9 @@
 """Packs pairs of trees on any network: one tree collects sums, the other spreads results.
 
 The first tree may branch at switches that add, the second at switches that multicast. Either both trees have the same
-rank as root, or the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation
-finds cheap pairs with the help of link prices. If the last round compared all roots and all sets of switches, the
-prices prove that no pairs are better.
+rank as root, or the first tree's root is a switch that adds, which sends the sums to a switch that multicasts. Column
+generation finds cheap pairs with the help of link prices. If the last round compared all roots and all sets of
+switches, the prices prove that no pairs are better.
 
 If every link has the same bandwidth in both directions, there are best pairs that use the same tree up and down, over
 switches that both add and multicast. Such a pair costs the same from every root. So only trees from rank 0 are
@@ -72,9 +72,9 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairPacking:
-    """A packing: pairs of trees and the rate of each pair.
+    """Pairs of trees, and the rate at which each pair moves data.
 
-    certificate: proof that no packing is better; None if not all pairs were compared
+    certificate: proof that no pairs of trees have a larger total rate; None if not all pairs were compared
     """
 
     pairs: list[Pair]
@@ -205,9 +205,9 @@ def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -
 class _PairSearch:
     """Finds cheap pairs of trees at given prices.
 
-    nodes: ranks, then the switches that add or multicast; `place` maps each node to its index
+    nodes: ranks, then the switches that add or multicast; `place` maps each of them to its index in this list
     adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, only switches that do both
-    limits: rate at which each adder with a limit adds; in the linear program, the rows of these adders follow those of
+    limits: adder -> its maximum rate, if it has one; in the linear program, the rows of these adders follow those of
             links
     row: for each link, the row of the linear program that limits its load
     """
@@ -355,7 +355,7 @@ class _PairSearch:
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
     """Return the trees of `packing`, with about `units` units in total.
 
-    With None, there are as few units as exact rates need or, if these are more than `MAX_UNITS`, about 2^17.
+    If `units` is None, there are as few units as exact rates need or, if that is more than `MAX_UNITS`, about 2^17.
     """
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate

@@ -92,7 +92,7 @@ class UndirectedSplit:
     """A division of each link's bandwidth between the out-trees that use the link in one direction or the other.
 
     roots:   for each compute node that may be a root, the total rate of the trees rooted there
-    outward: for each arc, the bandwidth that out-trees use
+    outward: for each of `arcs` (one per direction of a link), the bandwidth that out-trees use
     """
 
     arcs: MergedArcs

@@ -54,11 +54,11 @@ class DispatchPlan:
 
     edges:  the trees' edges; a chunk is 1 / `parts` of a unit of `routing.amount`
     routes: paths that the edges use
-    pair:   for each edge, the index of its route
+    pair:   for each edge, the index of its path in `routes`
     bound:  cut that gives the lower bound on the time of any plan
-    method: `two level`, `trees` or `no copies`
+    method: how the plan was found: `two level`, `trees` or `no copies`
     uncopied_time: time of the plan in which each source sends a separate copy to each target
-    time:   time that the busiest link needs, in units of data / bandwidth
+    time:   time that the busiest link needs, in units of data / bandwidth, as are all times
     """
 
     topology: Topology
@@ -82,7 +82,7 @@ class DispatchPlan:
 
     @property
     def can_return(self) -> bool:
-        """Whether every link has a reverse link, so that a combine can use the same paths in the opposite direction."""
+        """Whether all links of `routes` have a reverse link, so that a combine can use the reversed routes."""
         with suppress(InvalidInput):
             return bool(reverse_routes(self.topology, self.routes))
         return False
@@ -142,11 +142,7 @@ class DispatchPlan:
 
 
 def reverse_routes(topology: Topology, routes: Routes) -> Routes:
-    """Return the routes in the opposite direction, over the reverse link of each link.
-
-    Raises:
-        InvalidInput: if a link has no reverse link.
-    """
+    """Return the routes in the opposite direction. Raises InvalidInput if a link of a route has no reverse link."""
     reverse = reversed_routes(routes, topology.links.opposites())
     if (reverse.link_ids < 0).any():
         rule = "sums travel back over reversed links, but {}"
@@ -228,7 +224,7 @@ def _over_paths(
 class _Homes(NamedTuple):
     """A routing in which other ranks may make copies on behalf of busy sources.
 
-    A row is a part of a shard. Its home is the rank that sends its tokens to their targets: the source or a helper.
+    A row is a part of a shard. Its home is the rank that sends its tokens to the targets: the source or a helper.
 
     routing:   the rows, with their homes as sources
     origin:    int64[rows], the rank that has the tokens at the start

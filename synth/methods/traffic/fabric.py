@@ -59,11 +59,12 @@ class RailFabric:
 
     members:    int32[boxes, places], each box's ranks, ascending; the NICs at the same place share a switch
     place, box: int32[ranks], place and box of each rank
-    lanes:      int64[2, ranks], bandwidths to and from the box's switch, in units of 1 / `scale`. Without a switch:
-                int64[ranks, places], bandwidths between all pairs of ranks in a box
+    has_switch: whether a switch joins the ranks of a box; otherwise, links between all pairs do
+    lanes:      bandwidth of each lane in units of 1 / `scale`. With a switch: int64[2, ranks], from each rank to the
+                switch and back; without: int64[ranks, places], from each rank to all ranks in its box
     nics:       int64[2, ranks], bandwidths out of and into each rank's NIC, in the same unit
-    lane_links: int32, an array of the same shape as `lanes`: each lane's link
-    nic_links:  the links from each rank to its rail's switch, and the links back, in travel order
+    lane_links: int32, link of each lane, in an array of the same shape as `lanes`
+    nic_links:  the paths from each rank to its rail's switch, and the paths back, as links in travel order
     narrowest:  int32[2, ranks], the link with the least bandwidth on each of these paths
     is_apart:   whether NICs at different places have no common switch, so that only lanes join them
     """
@@ -412,7 +413,7 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (amounts that ranks send to relays, amounts that relays forward), arrays of the same shape as `demand`.
 
-    Data within a box need no relay. They are part of the second array, in the row of their source.
+    Data within a box need no relay. Only the second array contains them, in the row of their source.
     """
     ranks = len(relays)
     first, second = np.zeros_like(demand), np.zeros_like(demand)

@@ -190,8 +190,8 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
 def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
     """Move parts of busy paths to cheaper paths until `plan` is within `gap` of its bound or no move helps.
 
-    Also improves the bound: links that are busy for longer than a limit just below the plan's time get prices, which
-    prove a bound.
+    Also tries to prove a better bound, with prices on the links that need more time than a limit just below the plan's
+    time.
     """
     problem = plan.problem
     width = problem.class_capacity[problem.link_class] / problem.scale
@@ -243,7 +243,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in closed form with chunks of one matrix unit or, without boxes with rails, that of `plan_traffic`.
+    """Return a plan in closed form with chunks of one matrix unit or, if there are no rails, that of `plan_traffic`.
 
     If there is no traffic, the plan takes no time and cannot be turned into a schedule.
     """
@@ -277,7 +277,7 @@ def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return `plan`, or a plan that sends data as libraries do if rounding to chunks made `plan` slower than that."""
+    """Return `plan` or, if a library's usual paths are faster because rounding slowed `plan`, a plan with these."""
     problem, ranks = plan.problem, len(plan.problem.demand)
     paths = ShortestPaths(problem)
     usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}

@@ -19,7 +19,7 @@ class TokenRouting:
     """Shards of tokens: `amount[i]` goes from rank `source[i]` to each of `targets[offsets[i]:offsets[i + 1]]`.
 
     source, targets: int64, ranks. If a source is one of its targets, that copy stays on the rank and uses no link.
-    amount:          int64, in bytes or any other unit
+    amount:          int64, size of each shard in bytes or any other unit
     """
 
     name: str
@@ -51,9 +51,10 @@ class TokenBatch(NamedTuple):
 
     experts:   int[tokens, k], the experts of each token; -1 for none
     sources:   int[tokens], the rank on which each token starts
-    placement: int[experts, replicas], the ranks of each expert; -1 for none. A token goes to the replica on its own
-               rank. If there is none, it goes to a replica on a rank that it visits for another expert. Otherwise,
-               tokens are assigned to all replicas in turn.
+    placement: int[experts, replicas], the ranks with a replica of each expert; -1 for none. A token goes to the replica
+               on its own rank or, if there is none, to a replica on a rank that it visits for another expert. If there
+               is none either, tokens are assigned to all replicas in turn.
+    token_bytes: size of a token, in bytes or any other unit
     """
 
     name: str

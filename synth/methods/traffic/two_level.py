@@ -36,10 +36,10 @@ class Pieces(NamedTuple):
     """Pieces of traffic: piece i sends `amount[i]` from source to target over the sender's and the receiver's NIC.
 
     A piece within a box takes one of four paths, depending on `sender` and `receiver`:
-    - both are -1: lanes only
-    - both are the same rank: lanes over this rank, which relays the data
-    - they are source and target, whose NICs share a switch: these two NICs
-    - they are ranks in another box, at the places of source and target: these relays, and four NICs
+    - both are -1: over lanes only
+    - both are the same rank: over lanes to and from this rank, which relays the data
+    - they are source and target, whose NICs share a switch: over these two NICs
+    - they are the ranks of another box at the same places as source and target: over these two relays and four NICs
     """
 
     source: Ranks
@@ -53,7 +53,7 @@ class Pieces(NamedTuple):
 class RailPlan(TrafficPlan):
     """A plan over boxes with rails.
 
-    pieces: for each piece of a pair's data, the number of its chunks and the NICs that carry it; not sorted
+    pieces: the data of each pair of ranks, divided into pieces; `amount` is a number of chunks
     """
 
     fabric: RailFabric
