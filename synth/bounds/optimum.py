@@ -477,9 +477,9 @@ def close_rates(
     """Yield (U, k), with ascending k, for which trees take at most `gap` longer than the optimum `time_per_shard`.
 
     U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
-    trees. This is useful for measured bandwidths, whose large denominators would require millions of trees for the
-    exact optimum. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for one k rule out
-    most other k.
+    trees. A gap helps with measured bandwidths, whose large denominators would require millions of trees for the exact
+    optimum. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for one k rule out most
+    other k.
 
     cut: the cut that proves the optimum
     gap: accepted additional time, relative to the optimum

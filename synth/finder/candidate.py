@@ -53,7 +53,7 @@ def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
 
 
 def least_bandwidth_factor(nodes: int) -> Fraction:
-    """Return (N - 1) / N: each node receives N - 1 shards of M / N bytes over links with total bandwidth B."""
+    """Return the least possible T_B in units of M / B: (N - 1) / N, because each node must receive N - 1 shards."""
     return Fraction(nodes - 1, nodes)
 
 

@@ -118,7 +118,7 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
 
     Runtimes move a long chunk in several passes. In deep trees, several channels let consecutive passes overlap. The
     best number of channels is about 2 d / b, if a pass takes time d and occupies the busiest link for time b. If so
-    many channels do not fit, fewer are used. All other schedules get one channel.
+    many channels do not fit, fewer are used. Without deep trees, or if one pass is enough, there is one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)

@@ -79,7 +79,7 @@ class VectorLayout:
 
     transfers: the schedule's transfers; if all shards were merged into one, only the first shard's transfers
     shards:    total number of shards; in an alltoall, every rank has different shards
-    chunks_per_shard: chunks per shard in one instance
+    chunks_per_shard: chunks per shard in each of the `instances`
     sizes:     int64[shards], number of chunks of each shard; None unless the collective is uneven
     """
 

@@ -1,19 +1,18 @@
 """Solves all-to-alls on large networks by a search for link prices for which flows load all links evenly.
 
-Flows follow from link prices: every node receives its data over the incoming links that are on the cheapest paths. It
-divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
-path over the link. So flows change smoothly with prices, and only prices need to be stored. Link loads are exact.
+Flows follow from link prices: every node receives its data over the incoming links that are on cheap paths. It divides
+the data among these links in proportion to exp(-extra / temperature), where extra is the additional cost of a path over
+the link. So flows change smoothly with prices. Only prices are stored. The loads that they cause are computed exactly.
 
 Imagine that data pay each link its price, so that a link earns its price times its load. If prices are scaled such that
 all links together earn 1 at full capacity, every schedule has a link whose load / capacity is at least the sum of
 distances. Distances are smoothed, and the derivative of their sum with respect to a link's price is the link's load.
 So at the best prices, loads are proportional to capacities. These prices are found by quasi-Newton steps in the
 logarithms of the prices. A pass computes the loads for one set of prices. About ten passes are enough if many paths
-cost about the same, as in random networks. If there are few paths, the flows switch from one path to another as
-prices change, so the flows of each pass overload some links. Then a linear program with one
-variable per pass decides which fraction of the data uses the flows of each pass, and loads are mixed in the same
-proportions. If no step makes progress, each pass uses prices between the best prices and the dual prices of the
-mixture.
+cost about the same, as in random networks. If there are few paths, the flows switch from one path to another as prices
+change, so the flows of each pass overload some links. Then a linear program with one variable per pass decides which
+fraction of the data uses the flows of each pass (the mixture). If no step makes progress, each further pass uses prices
+between the best prices and the dual prices of the mixture.
 
 Sources: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
 decomposition for linear mixed-integer programming" (1997).

@@ -63,8 +63,8 @@ def delays_in_ticks(
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
     """Return (int64 per link: delay in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
 
-    A link's delay is its latency above the smallest latency, or 0 if there is no size. Delays are exact: a tick divides
-    a shard's time into the fewest parts for which every delay is a whole number of ticks. Raises InvalidInput if
+    A link's delay is its latency above the smallest latency, or 0 if `size_bytes` is None. Delays are exact: a shard's
+    time is divided into the fewest ticks for which every delay is a whole number of ticks. Raises InvalidInput if
     bandwidths are not in bytes per second, or if delays in ticks would be too large for 64-bit numbers.
     """
     if size_bytes is None:
@@ -309,9 +309,8 @@ def chunk_times(
 ) -> Loads:
     """Return the least time of each step with `chunks` whole chunks per shard, in ticks / `chunks`.
 
-    If all links are identical, this is exactly ceil(chunks * time for divisible shards), because the transportation
-    polytope is integral (theorem 20 of the paper only gives a bound). If capacities or delays differ, the flow problems
-    are solved again.
+    If all links are identical, each time is exactly ceil(chunks * time for divisible shards), because the
+    transportation polytope is integral. If capacities or delays differ, the flow problems are solved again.
     """
     top, bottom = loads.top * chunks, loads.bottom
     if not network.has_delays and np.all(network.capacities == 1):

@@ -162,7 +162,7 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
     """Combine the arcs that nodes have chosen (`pieces`) into trees, and drop trees that do not reach every node.
 
-    A root's consecutive units form one tree as long as no node receives them over a different arc.
+    A root's consecutive units form one tree as long as no node receives them over different arcs.
     """
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)

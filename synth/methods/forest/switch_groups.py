@@ -188,7 +188,7 @@ def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers
 
     Arcs that are part of no triangle, such as the global links of a dragonfly, are longer than others. With equal
     lengths, paths over two global links would be as short as paths over one, and would overload these links. Lengths
-    affect only the quality of proposals. O(size * arcs * log arcs).
+    only affect how good the proposed paths are. O(size * arcs * log arcs).
     """
     if len(src) == 0:
         return np.zeros(0, dtype=np.int64), np.where(np.eye(size, dtype=np.bool_), 0, FAR).astype(np.uint16)

@@ -140,12 +140,12 @@ def bucket(
     With `all_ports`, two collectives start in each dimension, one per direction. A collective that has finished in one
     dimension moves on to the next. If `synchronised`, all collectives wait for those in the longest dimension before
     they move on, so no two collectives share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps,
-    in which shorter dimensions send their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
+    in which shorter dimensions send their blocks in pieces. It is bandwidth-optimal on tori with equal sizes >= 3.
 
     Otherwise, each collective moves on immediately, so a reduce_scatter takes as many steps as the sum of size - 1 over
-    all dimensions. If sizes differ, a collective shares links with slower collectives. This is the baseline that the
-    BFB papers call the traditional torus schedule. Source: Zhao et al., "Efficient Direct-Connect Topologies for
-    Collective Communications", section 5.3.
+    all dimensions. If sizes differ, a collective shares links with slower collectives. This variant is the baseline
+    "traditional torus schedule" of Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications",
+    section 5.3.
     """
     method = "bucket" if synchronised else "traditional-torus"
     require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
@@ -190,9 +190,9 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
 
     Peers are at distance 1, 2, 4, … in alternating dimensions. Halving and doubling take log2 N steps each if all sizes
     are powers of two. A dimension of any other size takes as many steps as the power of two below it, plus one for
-    each phase (plus two for a reduce_scatter or allgather alone). Uses one port, as in the literature. With
-    `all_ports`, two collectives start in every dimension, one of them mirrored. broadcast and reduce follow the tree
-    along which a reduce_scatter collects the root's shard.
+    each phase (plus two for a reduce_scatter or allgather alone). By default, only one port is used. With `all_ports`,
+    two collectives start in every dimension, one of them mirrored. broadcast and reduce follow the tree along which a
+    reduce_scatter collects the root's shard.
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]

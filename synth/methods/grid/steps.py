@@ -76,8 +76,8 @@ class LineStep:
 class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
-    Every position starts with a contribution to every block. It sends its partial sum of a block once, except for one
-    position per block, which has the block's complete sum in the end.
+    Every position starts with a contribution to every block, and sends its partial sum of the block once. Only the
+    position that has the block's complete sum in the end never sends it.
 
     handed_on: int32[position, block]: step in which the position sends its sum of the block; `len(steps)` for never
     """
