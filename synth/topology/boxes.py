@@ -18,10 +18,10 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
 
     With `ranks_per_box`, each box consists of that many consecutive ranks. Otherwise, two ranks share a box if a path
     joins them without passing a NIC or a switch between boxes (recognised by its id, see `NETWORK_KINDS`). If the
-    network has no such nodes, but contains CPUs or PCI switches, all ranks share one box. In other networks, links are
-    divided into fast and slow ones where the ratio of successive bandwidths is largest. Slow links then count as the
-    network between boxes, unless a rank would be alone in its box: in that case, all ranks share one box.
-    O(links * number of bandwidths).
+    network has no such nodes, but contains CPUs or PCI switches, all ranks share one box. In other networks, the
+    bandwidths are sorted, and links are divided into fast and slow ones at the largest ratio of two neighbours. Slow
+    links then count as the network between boxes, unless a rank would be alone in its box: in that case, all ranks
+    share one box. O(links * number of bandwidths).
     """
     ranks = topology.compute_count
     if ranks_per_box is not None:

@@ -147,7 +147,7 @@ def assemble_topology(
 
 
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
-    """Return whether a switch can multicast or add, and with which limits; None if it can only forward data.
+    """Return a switch's abilities (multicast, reduce) and their limits; None if the switch can only forward data.
 
     attributes: attributes of the switch in a file; `reduce_types` and `reduce_operations` are lists or comma-separated
                 text

@@ -22,7 +22,7 @@ def ranked_topology(
 
 
 def require_direct(topology: Topology, function: str) -> None:
-    """Raise InvalidInput if `topology` has switches. `function`: who needs a direct network, such as "line"."""
+    """Raise InvalidInput if `topology` has switches. `function`: name for the error message, such as "line"."""
     if topology.switch_count:
         value = f"{topology.spec} with {topology.switch_count} switches"
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
@@ -202,7 +202,7 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
 
 
 def process_network(topology: Topology) -> Topology:
-    """Return a network in which the switches that add or multicast are compute nodes, numbered after the ranks.
+    """Return a network in which the switches that reduce or multicast data are compute nodes, after the ranks.
 
     The local runner emulates each of these switches with a process. O(links log links). Raises InvalidInput if no
     switch has such an ability.

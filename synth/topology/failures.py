@@ -37,8 +37,8 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
     """Return `topology` without `nodes` (ranks or node ids) and `links`. The remaining nodes keep their order.
 
     If all compute nodes are named by rank, they are renamed to their new ranks; other names are kept. Switches with
-    fewer than two remaining neighbours are removed, too, until there are none. Known symmetries are dropped. Raises
-    InvalidInput if a node or link does not exist, or if fewer than two compute nodes would remain.
+    fewer than two remaining neighbours are removed too, until no such switch is left. Known symmetries are dropped.
+    Raises InvalidInput if a node or link does not exist, or if fewer than two compute nodes would remain.
     """
     link_alive = np.ones(len(topology.links), dtype=bool)
     for link in links:
@@ -94,7 +94,7 @@ def _node(topology: Topology, name: str) -> int:
 def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
     """Return bool[links]: True for the links that `link` names. Raises InvalidInput if there are none.
 
-    purpose: participle for the error message, for example "removed"
+    purpose: word for the error message, for example "removed"
     """
     links, src, dst = topology.links, _node(topology, link.src), _node(topology, link.dst)
     mask: Mask = (links.src == src) & (links.dst == dst)

@@ -42,7 +42,7 @@ _ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=
 
 
 def _of_one_topology(change: Callable[[Topology], Topology], links: int = 1) -> Callable[..., TopologyPlan]:
-    """Return a planner for a function of one topology. `links`: factor by which it multiplies the number of links."""
+    """Return a planner for a function of one topology that multiplies the number of links by `links`."""
 
     def plan(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         way_out = f"write {call.name}(spec)"
@@ -193,12 +193,13 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_able(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Let switches multicast and add, as in InfiniBand fabrics with SHARP: `able(fattree:4)`.
+    """Let switches multicast and reduce data, as in InfiniBand fabrics with SHARP: `able(fattree:4)`.
 
-    `switch=S` selects switches: S is a switch id, or the part of ids before the colon. Without it, all switches are
-    selected. They get both abilities unless the options say otherwise; with `multicast=no;reduce=no`, the switches only
-    forward. `reduce-bandwidth` limits a switch's output of sums, in the network's bandwidth unit. The new abilities
-    replace earlier abilities of these switches; symmetries that do not preserve the abilities are dropped.
+    `switch=S` selects switches: S is a switch id, or the part of ids before the colon. By default, all switches are
+    selected. The selected switches get both abilities unless the options say otherwise; with `multicast=no;reduce=no`,
+    the switches only forward. `reduce-bandwidth` limits a switch's output of sums, in the network's bandwidth unit. The
+    new abilities replace earlier abilities of these switches; symmetries that do not preserve the abilities are
+    dropped.
     """
     keys, way_out = ("switch", "multicast", "reduce", "reduce-bandwidth"), f"write {_ABLE}"
     inner = _inner_plan(call, plan_of, way_out)

@@ -200,6 +200,7 @@ Source = Literal["file", "published", "guess"]
 class Assumption:
     """A fact on which the network of a machine relies, such as the rate of its NVLinks.
 
+    what, value: name of the fact, and its value as text
     source: "file" if the file or an option states it, "published" for data sheets and source code, else "guess"
     reference: the attribute, option, data sheet or source file; for guesses, what to do if the guess is wrong
     """
@@ -231,9 +232,9 @@ class Topology:
 
     Compute nodes are numbered in rank order, before the switches, so a compute node's index is its rank. `spec` is the
     text from which the network was built. `automorphisms` generate a group of known symmetries: each is an int32
-    permutation of all nodes that preserves node kinds and maps links onto links of the same bandwidth and latency.
-    `id` is the content id of nodes, links and unit, so different specs for the same network give the same id.
-    `abilities` lists the switches that multicast or add; all other switches only forward. `provenance` is set for
+    permutation of all nodes that preserves node kinds and maps links onto links of the same bandwidth and latency. `id`
+    is the content id of nodes, links and unit, so different specs for the same network give the same id. `abilities`
+    lists the switches that multicast or reduce data; all other switches only forward data. `provenance` is set for
     networks read from a machine's file and does not affect `id`.
     """
 

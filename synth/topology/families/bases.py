@@ -40,10 +40,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredSends:
-    """A stored schedule as rows (step, link, shard, lo, hi): in this step, the link carries chunks lo to hi - 1.
+    """A stored schedule, with one row (step, link, shard, lo, hi) per transfer.
 
-    Steps are numbered from 0. `link` is an index into the entry's edges, which are sorted by link id. In a schedule for
-    the transpose, `link` is a link id of the transpose.
+    In this step, the link carries chunks lo to hi - 1 of the shard. Steps are numbered from 0. `link` is an index into
+    the entry's edges, which are sorted by link id. In a schedule for the transpose, `link` is a link id of the
+    transpose.
     """
 
     chunks_per_shard: int
@@ -58,7 +59,7 @@ class BaseEntry:
     group:      parameters (m, k, r, l) of a `chorale.synth.topology.families.directed.SemidirectProduct`
     generators: ranks of the group elements that generate the group
     claim:      steps and time of an allgather, which a test recomputes; no code relies on them without verifying them
-    schedule:   stored schedule that is better than BFB, if there is one
+    schedule:   stored schedule that is better than BFB; None if there is none
     transposed_schedule: schedule for the transpose, if the transpose is a different network. It has the same link loads
                 in each step as `schedule`, and the claim holds for both.
     source:     paper or search from which the graph comes

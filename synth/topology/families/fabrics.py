@@ -118,6 +118,7 @@ def plan_dragonfly(call: FamilyCall) -> TopologyPlan:
 class _Boxes:
     """Shape of a network of identical GPU boxes. Bandwidths are in GB/s.
 
+    boxes, gpus: number of boxes, and of GPUs per box
     inner:   bandwidth between a GPU and the NVSwitch of its box, or between every two GPUs if `is_mesh`
     nic:     bandwidth of each GPU's NIC
     joint_kind: name of the switches to which NICs are linked, for example "rail"
@@ -172,12 +173,13 @@ def plan_boxes(call: FamilyCall) -> TopologyPlan:
 
     With several boxes, each GPU is also linked to its NIC (`nic:box.gpu`, a switch node). The NIC of GPU g is linked to
     `ib:i` or `rail:i`; i is g modulo the number of these switches, which are not linked to one another. All links are
-    bidirectional. NVSwitches in H100 and newer boxes multicast and add (NVLink SHARP) at the rate of their links.
+    bidirectional. NVSwitches in H100 and newer boxes can multicast and reduce data (NVLink SHARP) at the rate of their
+    links.
 
     Allgather optimum with n GPUs, if switches only forward: n / (n - 1) times the bandwidth into a GPU, including its
-    NIC if there are several boxes. With several boxes, boxes / (boxes - 1) times the total NIC bandwidth of one box is
-    a second limit, and the lower one counts. Two A100 boxes: 346.67 GB/s. For any two GPUs, exactly one product of the
-    known symmetries (rotations of the boxes and of the GPUs) maps one to the other.
+    NIC if there are several boxes. With several boxes, there is a second limit: boxes / (boxes - 1) times the total NIC
+    bandwidth of one box. The lower limit counts. Two A100 boxes: 346.67 GB/s. For any two GPUs, exactly one product of
+    the known symmetries (rotations of the boxes and of the GPUs) maps one to the other.
     """
     boxes = _box_count(call, "racks" if call.name == "nvl72" else "boxes")
     return _plan(call, replace(_BOXES[call.name], boxes=boxes))

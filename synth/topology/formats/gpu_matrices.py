@@ -254,7 +254,7 @@ def _hosts(
 ) -> tuple[tuple[HostSwitch, ...], dict[int, int]]:
     """Return (CPUs and PCI switches, index of the CPU or switch that each device is attached to).
 
-    A cell may show NVLinks and hide the PCI connection, so GPUs with equal CPU affinities are taken to share a CPU.
+    A cell may show NVLinks and hide the PCI connection, so GPUs with equal CPU affinities are assumed to share a CPU.
     """
     known = [index for index in range(len(matrix.devices)) if any((index, gpu) in matrix.cells for gpu in gpus)]
     near = [pair for pair, cell in matrix.cells.items() if cell in _NEAR]

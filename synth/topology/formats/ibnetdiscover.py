@@ -66,9 +66,9 @@ class InfiniBand:
     """An InfiniBand fabric. Hosts, switches and cables are in file order.
 
     hosts:    maps each host to the GUIDs of its adapters, keyed by adapter name and sorted by these names
-    switches: maps the GUID of each switch to whether the switch can add (SHARP)
-    cables:   (GUID, GUID, Gbit/s)
-    left_out: hosts that do not look like ranks, such as gateways and management machines
+    switches: maps the GUID of each switch to whether the switch can reduce data (SHARP)
+    cables:   (GUID at one end, GUID at the other end, rate in Gbit/s) of each cable
+    left_out: in the same form as `hosts`, hosts that do not look like ranks, such as gateways and management machines
     """
 
     hosts: dict[str, dict[str, str]]
@@ -176,7 +176,9 @@ class InfiniBand:
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
         """Return (node, node, Gbit/s) for each cable whose two ends are switches or chosen adapters.
 
-        Switches with only one neighbour are removed until there are none. host_of: node of each chosen adapter's GUID
+        Switches with only one neighbour are removed, until no such switch is left.
+
+        host_of: maps the GUID of each chosen adapter to its node
         """
         links = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)

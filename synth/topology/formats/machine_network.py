@@ -52,9 +52,12 @@ class HostSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU at PCI address `bus`, linked to host switch `host`. `nvls`: whether its NVSwitches can add and multicast.
+    """A GPU at PCI address `bus`, linked to host switch `host`.
 
     ranks: the ranks that run on this GPU; several if it is partitioned (MIG, MLOPart)
+    pci:   rate of the slot
+    wires: links to GPUs, NVSwitches and the CPU, other than PCI Express
+    nvls:  whether the GPU's NVSwitches can reduce and multicast data
     """
 
     ranks: tuple[int, ...]
@@ -70,6 +73,7 @@ class Nic:
     """A port of a NIC, linked to host switch `host`.
 
     device: name of the slot, which several ports may share
+    pci:    rate of the slot
     speed:  rate of the port; None if the file does not state it
     rail:   network rail and plane of the port; None if the file does not state them
     name:   device name such as `mlx5_0`; empty if unknown
@@ -178,9 +182,9 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
     GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
-    linked to `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. Rotating the boxes is a known
-    symmetry. Raises InvalidInput for too many boxes, a single GPU, or boxes that only NICs could join but that have
-    none.
+    linked to `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP reduce and multicast data. Rotating the boxes is a known
+    symmetry. Raises InvalidInput for too many boxes, for a single GPU, and for boxes with neither NICs nor shared
+    NVSwitches.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
@@ -408,7 +412,7 @@ class _Boxes:
 
 
 class _Reached(NamedTuple):
-    """A NIC: its node in each box (`grid`), the rate of the path from its GPU or host switch, and the path's links."""
+    """A NIC in all boxes. `through`, `shared`: rate and links of the path to each NIC from its GPU or host switch."""
 
     grid: NodeGrid
     through: Rate
