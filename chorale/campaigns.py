@@ -113,10 +113,11 @@ def best(
 ) -> RegistryEntry:
     """Return the best registered result for a network, a collective and a buffer size, after verifying it.
 
-    If nothing is registered for the size class of `size`, the nearest size class is used.
+    If nothing is registered for the size class of `size`, the nearest size class is used. `alias` is the alias of the
+    registered version in MLflow.
 
     Raises:
-        CheckFailed: No campaign has registered a result.
+        CheckFailed: No campaign has registered a result, or the result fails verification.
     """
     home = Home.from_environment()
     (size_bytes,) = size_list(size)

@@ -60,7 +60,7 @@ Network: TypeAlias = "str | Topology | nx.Graph[Any]"
 """A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
 
 Sizes: TypeAlias = str | int | Sequence[str | int]
-"""Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number, or several of these."""
+"""Buffer sizes in bytes: a number, text such as `1MiB`, `64KiB,1M` or `4KiB:1GiB:x4`, or a sequence of these."""
 SomeSchedule: TypeAlias = "VerifiedSchedule | AnySchedule | str | Path"
 """A schedule argument: a result of `synthesize` or `verify`, an unverified schedule, or a file name."""
 _ANY_CLASS = ConfigDict(arbitrary_types_allowed=True)

@@ -185,10 +185,10 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 
 
 class Replanner:
-    """Reuses a plan until a new plan saves more time than it takes to compute. Call it with each batch's traffic.
+    """Reuses a plan until computing a new one saves more time than it takes. Call the object with each batch's traffic.
 
-    Traffic is in bytes. If the bound shows that a new plan could save more time than it costs, a new plan is computed.
-    The new plan is used if it really saves this much. Thread-safe.
+    Traffic is in bytes. If the lower bound shows that a new plan could save more time than its computation costs, a new
+    plan is computed. The new plan is used if it really saves this much. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))

@@ -19,7 +19,7 @@ class GroupEngine(Engine):
     """Runs a tuning table's programs on a group of ranks. This rank's engine is connected to the other ranks' engines.
 
     entries:  the table's entries for this group
-    programs: digest of each loaded program -> the program's number in the engine
+    programs: maps the digest of each loaded program to the program's number in the engine
 
     Not thread-safe. All ranks must start the same runs in the same order, one after another.
     """

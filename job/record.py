@@ -138,7 +138,12 @@ def _whole(value: Any, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SizeCluster:
-    """A range of sizes that are tuned together. size_bytes: the size with the most time, which represents the range"""
+    """A range of sizes that are tuned together.
+
+    size_bytes: size that represents the range: of two merged clusters, the size of the cluster with more time
+    first_bytes, last_bytes: smallest and largest size
+    seconds:    total time of the calls with these sizes
+    """
 
     size_bytes: int
     first_bytes: int
@@ -151,9 +156,9 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
 
     seconds: time spent at each size
 
-    Starts with one cluster per size. Until at most `most` clusters remain, merges the two neighbours with the smallest
-    product of distance (in octaves) and time (of the cluster with less time). So a size that takes much time keeps its
-    own cluster.
+    At first, each size is a cluster. Until at most `most` clusters remain, two neighbours are merged: those with the
+    smallest product of distance (in octaves) and time (of the cluster with less time). So a size that takes much time
+    keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:

@@ -13,7 +13,8 @@ _MOST_SIZES = 4096
 class JobReport:
     """Counts the calls of one process, and formats the counts as a report. Thread-safe.
 
-    table: digest of the table, None without a table; ranks: number of ranks of the job
+    table: digest of the table; None without a table
+    ranks: number of ranks of the job
     """
 
     def __init__(self, table: str | None = None, ranks: int = 0) -> None:
@@ -44,7 +45,7 @@ class JobReport:
                 self._orders[program.digest] = str(order["digest"]) if order and is_fixed else None
 
     def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float, by: str = "engine") -> None:
-        """Count a program run. by: name of the transport that moved its bytes"""
+        """Count a run of a program. `by` is the name of the transport that moved the data."""
         self._add(self._programs, (digest, collective, by), size_bytes, seconds)
         with self._lock:
             key = digest, collective, size_bytes

@@ -30,8 +30,8 @@ def content_for_ranks(table: Table, digest: str) -> bytes:
     """Return `table` in the format that native/table.cpp parses.
 
     The result starts with the digest and the number of ranks. For each program, a line `program` and each rank's
-    encoded part (packed, see layout.py) follow. Then comes a line `entry` for each entry, in which -1 stands for None
-    or, instead of a program's number, for a plan.
+    encoded part (packed, see layout.py) follow. Then comes a line `entry` for each entry. In these lines, -1 stands for
+    None; an entry whose program is a plan has -1 instead of the program's number.
     """
     parts, numbers = [f"{digest} {table.ranks}\n".encode()], {}
     for number, program in enumerate(table.programs.values()):

@@ -27,6 +27,7 @@ _SUMS = ("calls", "bytes", "refused", "chunks", "cost_us")
 
 def applied_rows(path: Path) -> list[dict[str, Any]]:
     """Return how each row of the tuner file was applied, summed over the processes that wrote the report at `path`.
+
     calls, bytes: number of calls to which the row was applied, and their total size
     refused: number of calls for which NCCL lacks the row's combination of algorithm and protocol
     cost_us: time in us that NCCL estimates for the row's choice

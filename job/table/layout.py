@@ -94,6 +94,7 @@ class TableProgram:
     """A program in a tuning table: its text, which `lift` parses, and each rank's part, encoded for the engine.
 
     digest:  SHA-256 of the text
+    method, parameters: how the program's schedule was made; for information only
     ranks:   number of ranks
     words:   each rank's part, encoded by `chorale.runners.engine.library`; empty for a plan (run as GPU kernels)
     order_of_additions: order proven by `chorale.synth.programs.additions`; None without additions or without a proof
@@ -117,7 +118,7 @@ class TableProgram:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Table:
-    """The complete content of a table file. Entries with the same key do not overlap. programs: digest -> program"""
+    """The content of a table file. Entries with the same key do not overlap. `programs` maps digests to programs."""
 
     topology: Json
     ranks: int
@@ -152,7 +153,7 @@ class Fallback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupEntries:
-    """The entries of a table for one group. `find` takes time proportional to their number."""
+    """The entries of a table for one group. `find` takes time proportional to the number of entries."""
 
     entries: tuple[JobEntry, ...]
 

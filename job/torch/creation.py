@@ -108,7 +108,7 @@ def group_programs(
 class _Loader:
     """Loads tables for one member of a group and connects it to the other members.
 
-    batched:   device type -> transport that all tables share
+    batched:   maps device types to transports that all tables share
     job_ranks: number of ranks of the first table, 0 without a table
     turns:     number of tables with plans loaded so far, which is part of the names of transports to make them unique
     """
@@ -188,7 +188,7 @@ def device_transport(
     prints the reason on stderr.
 
     name:  name for this table that was not used before in this group
-    texts: text of each plan -> size in bytes of the largest vector for which memory is reserved
+    texts: maps the text of each plan to the size in bytes of the largest vector for which memory is reserved
     """
     exchange, transport, reason = member.exchange(f"plans-{name}"), None, ""
     stands_in = settings.transport == "stand-in"

@@ -22,7 +22,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """The group for calls without a program. group: ordinary torch process group; backends: device type -> backend"""
+    """The group for calls without a program: an ordinary torch process group, and its backend for each device type."""
 
     group: Any
     backends: dict[str, tuple[Any, Any]]
@@ -95,7 +95,7 @@ def meeting_host(store: Any) -> str | None:
 
 @cache
 def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
-    """Return Gloo's devices, which all groups of this process share. Each is a thread with open file descriptors.
+    """Return Gloo's devices, which all groups of this process share. Each device has a thread and open files.
 
     names:  network interfaces, separated by commas; if empty, the interface that leads to the host `toward` is used.
             Gloo's default would be the address to which this host's name resolves, which other hosts often cannot reach
@@ -129,7 +129,7 @@ _COPIED = {
     **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base"), 1),
     "alltoall_base": 2,
 }
-"""Name of a method -> number of its leading arguments that may be non-contiguous. The first one receives results."""
+"""Maps each method to the number of its leading arguments that may be non-contiguous. Results go to the first one."""
 
 
 class InnerCalls:

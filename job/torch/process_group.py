@@ -336,7 +336,7 @@ def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple
 
 
 def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
-    """Return the number of elements of each rank's shard. splits: rows in each shard; empty for equal shards"""
+    """Return the number of elements of each rank's shard. `splits`: rows in each shard; empty for equal shards"""
     rows = whole.shape[0] if whole.dim() else 1
     each = whole.numel() // rows if rows else 0
     return [count * each for count in (splits or [rows // ranks] * ranks)]

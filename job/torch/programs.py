@@ -35,7 +35,7 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""torch's reduce operation -> the engine's operation. A dictionary, because it is looked up for every call."""
+"""Maps torch's reduce operations to the engine's operations. They are looked up for every call."""
 Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 
@@ -160,8 +160,10 @@ class GroupPrograms:
 
     loaded:  the current table
     strict:  whether to refuse calls that no entry covers
-    limit_s: time limit of a run
+    limit_s: time limit of a run, in seconds
+    queue:   runs the programs in the order of the calls
     reload:  object that loads new tables while the job runs; None in jobs that never reload tables
+    streams: maps each accelerator device to the group's stream
     """
 
     loaded: LoadedTable

@@ -28,8 +28,9 @@ from chorale.synth.topology.topology import bytes_per_second
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailExchange:
-    """A planned all-to-all of pieces of shards. Library call number `leg` moves piece i, of `amounts[i]` elements, from
-    rank `stops[leg][i]` to rank `stops[leg + 1][i]`.
+    """A planned all-to-all of pieces of shards, which takes several library calls.
+
+    Call number `leg` moves piece i, which has `amounts[i]` elements, from rank `stops[leg][i]` to `stops[leg + 1][i]`.
     """
 
     amounts: NDArray[np.int64]

@@ -32,7 +32,8 @@ from chorale.synth.errors import InvalidInput, Unavailable
 class GroupMember:
     """Describes this process as a member of a process group: its rank, the other members and their common store.
 
-    members: ranks of the job in the group; rank: position of this process in `members`
+    members: ranks of the job in the group
+    rank:    position of this process in `members`
     store:   torch store that only this group uses
     limit_s: maximum time that a member waits for other members
     """
@@ -88,7 +89,8 @@ class TableReload:
     The threads that issue collectives increment `calls` and call `settle` at call number `hold`. The watching thread
     does everything else.
 
-    calls: number of the group's calls so far; hold: number of the first call that must wait for the decision
+    calls: number of the group's calls so far
+    hold:  number of the first call that must wait for the ranks' decision
     """
 
     def __init__(self, group: GroupMember, path: Path, digest: str, load: Load, period_s: float) -> None:

@@ -82,7 +82,7 @@ class EngineTransport(GroupEngine):
 
 
 class DeviceTransport:
-    """Runs a group's plans as GPU kernels. name: device type; by: see Transport; plans: the group's plans"""
+    """Runs a group's plans as GPU kernels. `name` is the device type; `by` is explained in `Transport`."""
 
     is_connected = True
 
@@ -180,7 +180,8 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 class StreamOrder:
     """On an accelerator, orders a run after the caller's earlier work, and the caller's later work after the run.
 
-    The caller's thread creates it, the thread that runs the program uses `on_stream`, and waiting threads use `join`.
+    The caller's thread creates the object, the thread that runs the program uses `on_stream`, and waiting threads use
+    `join`.
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:
@@ -202,7 +203,7 @@ class StreamOrder:
         """Enqueue the work of the `with` block on the run's stream. The memory of `tensors` is not reused before this
         work has finished.
 
-        streams: device -> the group's stream; created when first needed
+        streams: maps each device to the group's stream, which is created when first needed
         """
         if self._module is None or (self._is_awaited and threading.get_ident() == self._caller):
             yield
@@ -241,7 +242,7 @@ class BatchedTransport:
     by = "batches"
 
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
-        """Prepare to run `programs` (digest -> program). Each program is parsed when it first runs."""
+        """Prepare to run `programs`, which are keyed by digest. Each program is parsed when it first runs."""
         self._group, self._rank, self._programs = group, rank, dict(programs)
         self._parts: dict[str, tuple[Program, RankRounds]] = {}
         self.is_connected = False

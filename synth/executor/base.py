@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 """Called with (finished tasks, total tasks) after each finished task, in the caller's process."""
 
 OnResult = Callable[[int, Any], None]
-"""Called once per task, as soon as it has finished, with the task's index and its result.
+"""Called with a task's index and result as soon as the task has finished, once per task.
 
 Calls happen in the caller's process, in the order in which tasks finish, and before `progress` is called.
 """

@@ -26,7 +26,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Check a program that was read from text; return faults in the text and rules that it breaks on `topology`."""
+    """Check a program that was read from text. Return faults in the text and rules that the program breaks."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -41,8 +41,8 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 
     First, the structure is checked: the target's limits, buffers, peers, connections and waits. If the program can be
     executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written,
-    wrong sums, wrong results and changed inputs. In programs with one-sided operations, this also finds writes that may
-    arrive after the end of the call.
+    wrong sums, wrong results and changed inputs. In programs with one-sided operations, the execution also finds writes
+    that may arrive after the end of the call.
 
     Args:
         program: A program in any form.

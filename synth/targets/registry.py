@@ -94,7 +94,7 @@ class XmlTarget:
 def _read_collective(
     attributes: XmlAttributes, alias: Mapping[str, str], custom: CustomCollective | None
 ) -> Collective:
-    """Return `custom` or, if it is None, the collective that `coll` (possibly an alias) names. Default root: rank 0."""
+    """Return `custom` or, if it is None, the collective that the attribute `coll` names. The default root is rank 0."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -172,7 +172,7 @@ ONECCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class OneCclXml(XmlTarget):
-    """Target `oneccl-xml` (docs/reference/programs.md): like MSCCL, with several waits per step and higher limits."""
+    """Target `oneccl-xml` (docs/reference/programs.md). Steps may have several waits; limits exceed MSCCL's."""
 
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS
@@ -253,7 +253,7 @@ def _msccl_root(program: Program, coll: str, max_bytes: int, **marks: Attribute)
 
 @dataclass(frozen=True, slots=True)
 class MscclXml(XmlTarget):
-    """Target `msccl-xml`, limited to 108 blocks per rank: as many as the smallest current data-centre GPU can run."""
+    """Target `msccl-xml`. A rank has at most 108 blocks, because an A100 can run 108 at the same time."""
 
     name: str = "msccl-xml"
     limits: TargetLimits = MSCCL_LIMITS
@@ -366,7 +366,7 @@ class MscclExecutorXml(XmlTarget):
 _KNOWN = frozenset(
     f"allreduce allgather {REDUCE_SCATTER} alltoall alltoallv broadcast reduce send recv gather scatter".split()
 )
-"""Values of `coll` that the loader accepts."""
+"""Values of the attribute `coll` that the loader of the MSCCL executor accepts."""
 
 
 def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[ProgramViolation]:
