@@ -129,7 +129,7 @@ class WorkerProcess:
             self._process.kill()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """End the process and wait for its exit. An idle process may take `patience_s` seconds to close its shared value."""
+        """End the process and wait for its exit. An idle process has `patience_s` to close its shared value."""
         self._connection.close()
         self._process.join(0.0 if self._is_busy else patience_s)
         self._process.kill()
