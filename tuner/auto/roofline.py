@@ -193,7 +193,7 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """The measured times of several schedules, and the `limit` of the links (None if their rates are not known)."""
+    """The measured times of several schedules, and the limit that the links set (None if their rates are not known)."""
 
     measurement: Measurement
     limit: LinkLimit | None

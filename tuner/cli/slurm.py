@@ -94,8 +94,8 @@ def follow_job(name: str) -> bool:
 def stop_job(name: str, address: str | None) -> bool:
     """Cancel the latest job `name`, so that its command stops cleanly. Returns False if no job was submitted.
 
-    If the job has already ended but `address` or RAY_ADDRESS names a Ray cluster, the launch may still run there, and
-    the function also returns False. If neither names a cluster, it raises CheckFailed.
+    If the job has already ended, its launch may still run in the Ray cluster that `address` or RAY_ADDRESS names: the
+    function then also returns False. If neither names a cluster, it raises CheckFailed.
     """
     job = jobs.submitted(Home.from_environment().root / "slurm", name)
     if job is None:

@@ -165,7 +165,7 @@ class RecordedJob:
     """The time that a recorded job spent in collectives: in calls that campaigns can tune, and in all other calls.
 
     seconds: collective -> size in bytes -> time in seconds, for calls that campaigns can tune
-    left:    reason why calls cannot be tuned -> their time in seconds
+    left:    reason why some calls cannot be tuned -> time of these calls in seconds
     timed:   False if the record has no durations, as with some tools; all "times" are then transferred sizes in GB
     """
 

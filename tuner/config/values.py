@@ -101,7 +101,7 @@ def is_loopback(host: str) -> bool:
 
 
 def with_password(address: str, variable: str) -> str:
-    """Return the complete `address`. If its password was not stored, the password is taken from the environment.
+    """Return `address` with its password, which is taken from the environment if `address` was stored without it.
 
     Raises Unavailable if the environment variable `variable` does not contain this address with a password.
     """

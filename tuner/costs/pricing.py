@@ -491,9 +491,10 @@ class TrainingCosts:
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
-        """Return the seconds of an all-to-all. Each rank splits `size_bytes` equally among all ranks and itself.
+        """Return the seconds of an all-to-all. Each rank splits `size_bytes` equally among all ranks, including itself.
 
-        Assumes optimal routes and no latencies (full paper on direct-connect topologies, appendices A.4 and A.5).
+        Assumes optimal routes and no latencies. Source: Zhao et al., Efficient Direct-Connect Topologies for Collective
+        Communications, full version, appendices A.4 and A.5.
         """
         if self.alltoall_rate is None:
             raise ValueError("these costs were made without an all-to-all rate")

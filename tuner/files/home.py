@@ -156,8 +156,8 @@ def _require_ours(path: Path) -> None:
 def write_file(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` through a temporary file in the same folder, which must exist.
 
-    If that fails (full disk, no permission), an existing file stays unchanged. Devices and pipes, such as /dev/null,
-    are written to directly.
+    If writing fails, for example because the disk is full, an existing file stays unchanged. Devices and pipes, such as
+    /dev/null, are written to directly.
     """
     target = Path(path)
     if not target.parent.is_dir():

@@ -44,10 +44,10 @@ def load_code(
 ) -> tuple[Topology, AnyProgram]:
     """Return a file's network and checked program.
 
-    If `network` is None, the network is taken from the program's name, if `chorale lower` wrote that name. Without such
-    a name, the network is complete (every rank is linked to every other) if `any_network` is set; otherwise
-    InvalidInput is raised. Raises CheckFailed if the program does not perform its collective on the network. If the
-    program hangs above some buffer size, the returned program refuses larger buffers.
+    Without `network`, the network is taken from the name of the program, into which `chorale lower` writes it. If this
+    name does not contain a network, the network is complete (every rank is linked to every other) if `any_network` is
+    set; otherwise InvalidInput is raised. Raises CheckFailed if the program does not perform its collective on the
+    network. If the program hangs above some buffer size, the returned program refuses larger buffers.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
@@ -74,8 +74,8 @@ def load_unchecked(
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
     """Return the network to check `program` on, and whether `spec` or the program's name determines it.
 
-    If neither does, or if the name contains a file that does not exist here, this is a network that links every rank
-    to every other.
+    If neither does, or if the name contains a file that does not exist here, the returned network links every rank to
+    every other.
     """
     if spec is not None:
         return load_topology(spec), True

@@ -36,9 +36,9 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether a final comparison is useful: with several finalists, or if one is faster than the baselines.
+    """Return whether to compare finalists: if there are several, or if the only one beats the baselines at some size.
 
-    One size at which it is faster is enough. If one winner is chosen for all sizes, several finalists are needed.
+    If one winner is chosen for all sizes, several finalists are needed.
     """
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)

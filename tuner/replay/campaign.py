@@ -333,11 +333,11 @@ def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | N
     """Replay one campaign on `task` and return its statistics.
 
     trials_mean, trials_all: number of trials after which the chosen programs take at most 5 % longer than the best
-      configurations: on average over the sizes, or at every size. One more than the number of trials if they never do
+      configurations, on average over the sizes or at every size; if they never do, the number of trials plus one
     seconds: measuring time of the first `trials_mean` trials
     full_seconds: measuring time until a campaign without `thrifty` and without a prior reaches the same goal
     final_seconds: measuring time of the final comparisons
-    wrong_entries: fraction of the tuning table's entries that are decided, although the choice takes over 5 % longer
+    wrong_entries: fraction of the tuning table's entries that are decided although their choice takes over 5 % longer
       than the best of the library and the programs tried
     undecided:     fraction of entries without a decision
     false_wins:    fraction of entries with a program that is not faster than the library

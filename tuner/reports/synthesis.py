@@ -331,8 +331,8 @@ def proved_document(
     """Return the JSON document of a synthesis, except memory and output path. Independent code checks the bounds.
 
     link_gbps:  see `timing_document`
-    in_network: whether the user wants switches to reduce or multicast data. The bound then allows this, even if a
-                schedule that does not use these abilities is faster.
+    in_network: whether the user wants switches to reduce or multicast data. The bound then allows it, even if a
+                schedule in which only ranks do this is faster.
     """
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     topology, collective = schedule.topology, schedule.collective

@@ -122,9 +122,9 @@ class StudyParts:
     def of(
         values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
     ) -> tuple[StudyParts, dict[str, str]]:
-        """Split a user's `values` for sampler, pruner and storage; return the Optuna objects, then the names.
+        """Split the values that a user gave for sampler, pruner and storage into Optuna objects and names; return both.
 
-        The names are meant for the campaign file. Raises InvalidInput for other values.
+        The names are values for the same keys of the campaign. Raises InvalidInput for values of other types.
         """
         names = {key: value for key, value in values.items() if isinstance(value, str)}
         objects = {key: value for key, value in values.items() if value is not None and key not in names}

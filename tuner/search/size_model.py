@@ -205,7 +205,7 @@ Without this limit, constant measurements would drive the parameters to infinity
 
 @dataclass(frozen=True, slots=True)
 class _Spectrum:
-    """Eigenvalues and eigenvectors of the covariances of points and of sizes.
+    """Eigenvalues (`points`, `sizes`) and eigenvectors of the covariances of points and of sizes.
 
     together: eigenvalues of the covariance of all observations, with noise
     """

@@ -376,7 +376,7 @@ class ServerSettings(Strict):
 def load_settings(path: str | None, home: Home) -> ServerSettings:
     """Return the settings in the file at `path`, by default in the settings file of `home`, which may be missing.
 
-    Raises InvalidInput if the file is invalid, or if other users may write to it: it defines what the service executes.
+    Raises InvalidInput if the file is invalid, or if other users may write to it, because it says what may be run.
     """
     file = (home.service / "settings.yaml") if path is None else Path(path)
     if path is None and not file.exists():

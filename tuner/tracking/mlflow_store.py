@@ -358,7 +358,7 @@ def load_mlflow() -> ModuleType:
 
 
 def _spare_the_disk(connection: object, _record: object) -> None:
-    """Make SQLite use a write-ahead log and few syncs.
+    """Make SQLite use a write-ahead log and rarely sync it to disk.
 
     A trial has about eight transactions, and each of them would otherwise be synced to disk. A power failure may lose
     the latest runs but never corrupts the database; --resume uploads these runs again.

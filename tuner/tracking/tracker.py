@@ -46,7 +46,7 @@ def size_metrics(sizes: Sequence[records.SizeResult], prefix: str = "") -> list[
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """The ids of a launch's runs in MLflow (of trials: trial id -> run id). `problem` says why something is missing."""
+    """A launch's runs in MLflow; `run_ids` is trial id -> run id. `problem` says why something was not uploaded."""
 
     experiment_id: str | None = None
     parent_run_id: str | None = None

@@ -367,7 +367,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """Says what to run at a size: the program of `trial`, or the baseline `baseline` if `trial` is None.
+    """Says what to run at a size: the program of `trial` or, if `trial` is None, the baseline named `baseline`.
 
     result:  measurements of the trial, or of the trial that came closest to the baseline
     verdict: conclusion of the final comparison; None if there was none

@@ -136,8 +136,7 @@ class CanaryRow:
     """The result of comparing two tables for one collective at one size.
 
     ratio:     the candidate's time divided by the current table's time: median with confidence interval
-    is_slower: whether the whole 95 % interval is above 1. If only six ratios are measured, a single one of at most 1
-               rules this out
+    is_slower: whether the whole 95 % interval is above 1; if only six ratios are measured, all six must be above 1
     """
 
     collective: str

@@ -34,7 +34,7 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """Tracks the state of a link, which began at the time `since_s`. `_changes` has the times of recent changes."""
+    """Tracks a link's state, and the time `since_s` at which it began. `_changes` has the times of recent changes."""
 
     declared_bits_per_s: float
     since_s: float = 0.0
