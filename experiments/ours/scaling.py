@@ -33,7 +33,7 @@ _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
 """Number of rounds. Each round measures every worker count, so that other load affects all of them equally."""
 _FIRST_NODES, _LAST_NODES = 5, 1200
 _PER_WORKER = 2
-"""Number of CPUs that each campaign worker counts as, because it both prepares and measures programs."""
+"""Number of CPUs that one campaign worker needs, because it both prepares and measures programs."""
 
 
 def _schedule(method: str, spec: str, executor: Executor) -> str:

@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Line in a figure -> its methods. The line shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Gains are relative to the best of these. The mirrored variant is the paper's own, so it is no rival (section 5.1)."""
+"""Gains are relative to the best of these. The paper's own mirrored doubling is no rival (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ Value = TypeVar("Value")
 
 
 class StepSpan(NamedTuple):
-    """Records when a thread block of a rank executed one step of a program. Times are seconds since the common start.
+    """Records when a thread block of a rank executed one step of a program. Times are seconds since all ranks started.
 
     block:   number of the thread block
-    part:    index of the part of a chunk, if chunks are cut into parts (blocks then run each step once per part)
+    part:    index of the part, if chunks are cut into parts, for each of which blocks run the step
     ready_s: when the block had reached the step and everything that the step waits for had happened
     start_s: when the step's first byte moved; 0 if no byte moved
     end_s:   when the step was finished

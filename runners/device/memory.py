@@ -78,7 +78,7 @@ class KernelKind:
 
 
 def compile_kernel(kind: KernelKind) -> tuple[bytes, str]:
-    """Compile the kernel for `kind`; return its binary (CUBIN) and, to inspect it, its assembly code (PTX).
+    """Compile the kernel for `kind`; return its binary (CUBIN) and its assembly code (PTX) for inspection.
 
     This takes seconds. Raises Unavailable if NVRTC is missing or too old.
     """
@@ -166,8 +166,8 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """Load NVRTC. The version of torch's CUDA is preferred, because the driver can load its output; otherwise the
-    newest one is used. For each version, NVIDIA's Python packages are tried before the system's library.
+    """Load NVRTC. The version of torch's CUDA is tried first, because the driver can load its output, then the
+    newest one. For each version, NVIDIA's Python packages are tried before the system's library.
     """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []
@@ -188,7 +188,7 @@ class SymmetricBuffer:
 
     own:        this rank's part, a tensor of bytes
     bases:      address of each rank's part
-    everywhere: multicast address, through which a switch writes to all parts or adds them; 0 without such a switch
+    everywhere: multicast address, through which a switch writes to all parts or sums them; 0 without such a switch
     """
 
     own: Any

@@ -1,4 +1,4 @@
-"""Build native code from its sources at first use, once per version of sources, flags and compiler.
+"""Builds native code from its sources at first use, once per version of sources, flags and compiler.
 
 Wheels contain some prebuilt files. Unless CXX is set, a prebuilt file is used if it was built from the same sources and
 with the same flags.

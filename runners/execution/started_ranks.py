@@ -1,4 +1,4 @@
-"""Controls rank processes that are started one by one or by a launcher, and connect to the runner over a socket."""
+"""Controls rank processes that are started one by one or by a launcher and then connect to the runner over a socket."""
 
 import contextlib
 import os

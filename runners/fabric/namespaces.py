@@ -1,4 +1,4 @@
-"""Enter the Linux namespaces of a fabric, which has one network namespace per node."""
+"""Enters the Linux namespaces of a fabric, which has one network namespace per node."""
 
 import ctypes
 import os

@@ -71,7 +71,7 @@ class FabricPlan:
     """The plan from which the fabric `name` is set up.
 
     Nodes are numbered as in the topology: ranks first, then switches.
-    cables: one per pair of neighbours, sorted
+    cables: one per pair of neighbouring nodes, sorted
     routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank`; `routes[rank][rank]` is
             `rank`
     """

@@ -188,8 +188,8 @@ TORCH_LIMIT_S = 60.0
 class LocalRunner(LiveRunner[LocalRanks]):
     """Implements `Runner` with one process per rank and one process for all network links; see `LocalConfig`.
 
-    On a fabric, ranks run in its namespaces and links have its rate. Loopback measures this machine, not a network. The
-    default is loopback for requests with MSCCL++ plans, which need memory that ranks share, and emulated links for
+    On a fabric, ranks run in the fabric's namespaces and use its links. Loopback measures this machine, not a network.
+    The default is loopback for requests with MSCCL++ plans, which need memory that ranks share, and emulated links for
     others. If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
 
     home: folder for probe results; None means $CHORALE_HOME or ./chorale-data

@@ -37,7 +37,7 @@ REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
     *("packets", "what lies outside of its memory"),
 )
-"""Format strings for what a block may be waiting for, in the order of native/plan_core.hpp. Arguments: rank, number."""
+"""Format strings for what a block may be waiting for, as in native/plan_core.hpp. Arguments: a rank, then a number."""
 IMPLEMENTED: dict[Kind, str] = {
     "memory": "memory shared by the processes of ranks",
     "port": "memory shared by the processes of ranks, written by the sending rank",
@@ -192,7 +192,7 @@ class PlanError(Exception):
     """Raised if a call to the executor failed.
 
     is_late: whether the call failed because the time limit passed
-    blocked: if so, one line per unfinished block, with block, step and what the block was waiting for
+    blocked: in this case, a line for each unfinished block, with its number, its step and what it was waiting for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:

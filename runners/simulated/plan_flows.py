@@ -83,10 +83,10 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
 class PlanMessages:
     """Finds the messages that the operations of `plan` send on `topology`.
 
-    A group of ranks uses a switch if the switch supports the operation and has links to and from all of them. It then
-    reads each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that
-    rank. Without such a switch, chunks go directly between the rank and each other rank of the group. Message sizes are
-    counted in parts of chunks (`parts` per chunk), so that they are integers.
+    A group of ranks uses a switch if the switch supports the operation and has links to and from all of them. The
+    switch then reads each rank's chunks once and returns their sum, or sends one rank's chunks to all ranks, including
+    that rank. Without such a switch, chunks go directly between the rank and each other rank of the group. Message
+    sizes are counted in parts of chunks (`parts` per chunk), so that they are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
