@@ -1,6 +1,6 @@
 """Checks certificates of bounds and of all-to-all schedules. Shares no code with the searches that produce them.
 
-A certificate proves that no schedule is faster than a bound; a verified schedule with this time shows it is tight.
+A certificate proves that no schedule is faster than a bound. So a verified schedule that reaches the bound is optimal.
 
 Pairs of trees: let x be the rate of each root, and let a and r be the bandwidths that out-trees and in-trees use on
 each link. x(outside T) is the total rate of the roots outside T. Every set T that contains a rank satisfies

@@ -1,4 +1,4 @@
-"""Computes exact lower bounds on the bandwidth time of collectives, with certificates; for allreduce, several bounds.
+"""Computes exact lower bounds, with certificates, on the bandwidth time of collectives. Allreduce has several bounds.
 
 In any allreduce, the complete vector crosses every cut in both directions (bandwidth-optimal pipeline, theorem 16), and
 p groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single ranks). If the groups are allgather

@@ -97,7 +97,7 @@ class TreeProgram:
 
     At every switch, out-trees take at least as much incoming as outgoing bandwidth, and in-trees at most as much. If a
     set of nodes contains a rank, the arcs into the set must carry the out-trees of all roots outside (`gather_cuts`),
-    and the arcs out of the set must carry their in-trees (`reduce_cuts`). Each cut is bool[nodes], added when found.
+    and the arcs out of the set must carry their in-trees (`reduce_cuts`). Cuts (bool[nodes]) are added when found.
 
     Args:
         arcs: the network.

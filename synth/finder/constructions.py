@@ -369,7 +369,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return bases and expansions of `pruned` smaller candidates, only one candidate for each spec and method."""
+        """Return bases of this size and expansions of smaller candidates, one candidate for each spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:

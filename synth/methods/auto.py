@@ -156,8 +156,9 @@ def _no_method(topology: Topology, collective: Collective) -> InvalidInput:
 class TimedChoice:
     """A method that `TimedChoices` can choose, and the data needed to predict its time.
 
-    traffic:  the data that its schedule sends over each link in each step
-    streams:  congestion caused by the traffic, from which the time for any vector size is computed
+    method:   name of the method
+    traffic:  the data that the method's schedule sends over each link in each step
+    streams:  congestion that the traffic causes, from which the time for any vector size is computed
     schedule: function that makes the schedule
     seconds:  predicted time of the collective at the requested size
     """
@@ -172,8 +173,8 @@ class TimedChoice:
 class TimedChoices:
     """Predicts which of `methods` is the fastest for a vector size. Each method's traffic is cached for other sizes.
 
-    Times are predicted with the congestion model, as in verification. If two methods have equal times and steps, one
-    with a closed form is preferred.
+    Times are predicted with the congestion model, which verification uses too. If two methods have equal times and
+    numbers of steps, one with a closed form is preferred.
     """
 
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:

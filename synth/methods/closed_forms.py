@@ -36,8 +36,8 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
     An allreduce adds data on the way up to each tree's root and copies the sums back down, in 2 * height steps. For
     broadcast and reduce, ranks are rotated so that the collective's root is the root of the first tree. In the second
-    tree, it is moved from its place as a leaf to the top, as the parent of the former root. On networks other than
-    dbt:N, data take shortest routes.
+    tree, where it is a leaf, this rank is moved to the top and becomes the parent of the previous root. On networks
+    other than dbt:N, data take shortest routes.
     """
     ranks = topology.compute_count
     parents = double_tree_parents(ranks)

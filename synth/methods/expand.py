@@ -375,7 +375,7 @@ def expand_allgather(
 ) -> Schedule:
     """Return the allgather that results from applying the expansions in `topology.spec` to the schedule of the base.
 
-    The schedule of the base is stored in the database or, if there is none, a BFB (see `base_allgather`). Raises
+    The base's schedule is the one in the database or, if there is none, a BFB (see `base_allgather`). Raises
     InvalidInput for a spec without expansion if its network has no stored schedule, and for a base in a file.
     O(transfers).
 

@@ -1,9 +1,9 @@
 """Rounds all-to-all flows to whole units. All units are delivered, so the resulting rate is a proven lower bound.
 
 A solver's error is small compared with the load of a wide link, but may be many times the load of a narrow one. Also, a
-single chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds. How much a
-link may carry follows from the upper bound on the rate. This module also chooses the number of chunks per shard of an
-all-to-all schedule, and which flows to round to whole chunks.
+single chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds. A link is
+overloaded if it carries more than the upper bound on the rate allows. For an all-to-all schedule, this module also
+chooses the number of chunks per shard, and which of several solutions to round to whole chunks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,8 +34,8 @@ _LEAST = 1e-18
 class Router:
     """Rounds approximate flows to whole units, one block of sources at a time, and adds up the exact link loads.
 
-    Rounding prefers links with a large capacity and links that have so far received fewer units than the approximate
-    flows assign to them.
+    Rounding prefers links with a large capacity, and links to which fewer units have been assigned so far than their
+    approximate flows require.
 
     units: number of units that every source sends to every rank
     loads: int64[C]: total units on all links of each class, from all sources
@@ -144,8 +144,8 @@ def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, S
     """Return (number of chunks per shard, flows to round to whole chunks).
 
     Tries several numbers of chunks, and chooses the smallest one with nearly the best rate. First, numbers up to 64 and
-    the number that makes all flows whole numbers are tried with the first flows in `starts`. If no rate is within 1 %
-    of the upper bound `upper`, all flows in `starts` are balanced for these numbers and for larger ones.
+    the number that makes all flows whole numbers are tried with the first flows in `starts`. If no resulting rate is
+    within 1 % of the bound `upper`, all flows in `starts` are balanced for these numbers and for larger ones.
     """
     first = starts[0]
     exact = common_denominator(first.class_flow, MAX_DENOMINATOR)

@@ -1,4 +1,4 @@
-"""Solves all-to-alls on large networks by a search for link prices for which flows load all links evenly.
+"""Solves all-to-alls on large networks: searches for link prices that make flows load all links evenly.
 
 Flows follow from link prices: every node receives its data over the incoming links that are on cheap paths. It divides
 the data among these links in proportion to exp(-extra / temperature), where extra is the additional cost of a path over
@@ -47,7 +47,7 @@ _TOLERANCE = 1e-7
 class PricedLoads(NamedTuple):
     """Link loads and costs of the flows that result from link prices.
 
-    whole:        int64[C], exact total load of the links in each class, in parts of 1 / `units`
+    whole:        int64[C], exact number of parts of data that the links in each class carry in total
     units:        number of parts into which a demand of 1 is divided
     paid, smooth: sum of the distances of all data, and sum of their smoothed distances
     """

@@ -31,7 +31,7 @@ class AllToAllRate:
     """Exact bounds on the rate at which each rank sends to each other rank, in the topology's bandwidth unit.
 
     lower:  rate that known flows in whole units reach
-    upper:  upper bound on the rate of any schedule, which link prices prove
+    upper:  bound on the rate of any schedule, proved by link prices
     method: how flows and prices were found: "lp" or "prices"
     """
 

@@ -36,7 +36,7 @@ MAX_CHUNKS = 4096
 class FlowPaths:
     """Paths of chunks: path i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`.
 
-    The path consists of `links[offsets[i]:offsets[i + 1]]`, which are ids of the topology's links in travel order.
+    Path i consists of the links `links[offsets[i]:offsets[i + 1]]`, in travel order. Links are ids in the topology.
     """
 
     source: NDArray[np.int64]

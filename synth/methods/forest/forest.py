@@ -6,8 +6,8 @@ packed into the resulting network and mapped back to physical links. A warm star
 that still fit after the network has changed. Sources: "Bandwidth Optimal Pipeline Schedule for Collective
 Communication"; "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network Fabrics".
 
-If shards have different sizes, the number of trees differs between roots. The bound then follows from the sizes: all
-shards that start outside a set of nodes must enter the set.
+If shards have different sizes, roots have different numbers of trees. The bound then follows from the sizes: all shards
+that start outside a set of nodes must enter the set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,10 +37,10 @@ from chorale.synth.topology.translations import Transversal
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
     """Return the trees of `old`, repaired if necessary, that fit into `network` together.
 
-    Some trees may be missing, and the remaining capacity may not be enough for these. Each unit of a root's shard uses
-    the tree of the old unit at the same position in the shard. If the edge over which a tree reaches a node no longer
-    exists, it is replaced by an edge from another node that the tree has reached. A tree that cannot be repaired is
-    dropped. O(transfers of `old` + trees * nodes * degree).
+    These may be fewer trees than needed, and the remaining capacity may not be enough for the others. Each unit of a
+    root's shard uses the tree of the old unit at the same position in the shard. If the edge over which a tree reaches
+    a node no longer exists, it is replaced by an edge from another node that the tree has reached. A tree that cannot
+    be repaired is dropped. O(transfers of `old` + trees * nodes * degree).
 
     Args:
         old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks of both networks with

@@ -115,7 +115,7 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
     """Return low trees within the capacities. Each node chooses the arcs over which it receives trees independently.
 
     If all nodes find enough arcs, the trees are a complete packing. Otherwise, some trees are missing, and the
-    remaining capacity may not be enough for these. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
+    remaining capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.

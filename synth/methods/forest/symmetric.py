@@ -75,7 +75,7 @@ class _Side:
 
     up, down: int64[ranks, hops]: links from the rank to the switch, and back
     switch:   int64 per rank: the switch at the end of its path
-    room:     number of messages with rank 0's data that these links can carry if all other ranks have as many
+    room:     number of messages with rank 0's data that these links can carry if every other rank sends as many
     """
 
     up: Integers

@@ -277,7 +277,7 @@ def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return `plan` or, if a library's usual paths are faster because rounding slowed `plan`, a plan with these."""
+    """Return the fastest of `plan`, which rounding to chunks may have slowed, and plans with the paths of libraries."""
     problem, ranks = plan.problem, len(plan.problem.demand)
     paths = ShortestPaths(problem)
     usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}
