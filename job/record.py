@@ -141,8 +141,6 @@ class SizeCluster:
     """A range of sizes that are tuned together.
 
     size_bytes: size that represents the range: of two merged clusters, the size of the cluster with more time
-    first_bytes, last_bytes: smallest and largest size
-    seconds:    total time of the calls with these sizes
     """
 
     size_bytes: int

@@ -37,7 +37,6 @@ class RequiredChunk:
 class CustomCollective:
     """A collective defined by the required content of its outputs.
 
-    ranks: number of ranks
     input_chunks, output_chunks: number of chunks in each rank's input and output buffer
     required: rules for output chunks, sorted by rank and chunk; a rule has at most `ranks` sources
     """

@@ -180,8 +180,7 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 class StreamOrder:
     """On an accelerator, orders a run after the caller's earlier work, and the caller's later work after the run.
 
-    The caller's thread creates the object, the thread that runs the program uses `on_stream`, and waiting threads use
-    `join`.
+    The caller's thread creates the object, the thread of the run uses `on_stream`, and waiting threads use `join`.
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:

@@ -387,8 +387,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     """Return the expanded `schedule` on `topology`, which is the same network with node v renamed to `new_node[v]`.
 
     Steps, chunks and costs do not change. The certificate is dropped, because it contains old node numbers. The caller
-    must check that the networks are the same (see `chorale.synth.topology.topology.carries`). O(rows + links log
-    links).
+    must check that the networks match (see `chorale.synth.topology.topology.carries`). O(rows + links log links).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers

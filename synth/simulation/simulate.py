@@ -2,8 +2,7 @@
 
 Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
 simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
-wait for have happened. The topology contains the bandwidths; the caller passes latencies and the rate of a link with
-bandwidth 1.
+wait for have happened. The topology contains the bandwidths; the caller passes latencies and the rate of bandwidth 1.
 """
 
 from __future__ import annotations

@@ -351,9 +351,7 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank.
-
-    In a group of blocks, the first member uses the semaphore numbers given here, and the others use the next numbers.
+    """The semaphores of a rank. The first member of a group uses the numbers given here; others use the next numbers.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, indexed by (block, step)

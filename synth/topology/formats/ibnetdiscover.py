@@ -176,9 +176,7 @@ class InfiniBand:
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
         """Return (node, node, Gbit/s) for each cable whose two ends are switches or chosen adapters.
 
-        Switches with only one neighbour are removed, until no such switch is left.
-
-        host_of: maps the GUID of each chosen adapter to its node
+        `host_of` maps the GUID of each chosen adapter to its node. Switches that end up with one neighbour are removed.
         """
         links = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)
