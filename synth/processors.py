@@ -46,7 +46,7 @@ def _quotas() -> Iterator[float]:
 def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
     """Yield the numbers in the files of `controller` for each control group (cgroup) that contains this process.
 
-    forms: two tuples of file names: the files of `controller` in version 2 of cgroups, and in version 1
+    forms: names of the files of `controller` in version 2 of cgroups, then of those in version 1
     """
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():

@@ -72,7 +72,7 @@ def group_programs(
     rank:    position of this process in `members`
     store:   torch store that only this group uses
     timeout: time limit for connecting, and for each run
-    batches: creates an inner group for batched sends and receives; with None, only the engine runs programs
+    batches: function that creates an inner group for batched messages; with None, only the engine runs programs
     """
     limit_s = timeout.total_seconds()
     member = GroupMember(rank, tuple(members), store, limit_s)

@@ -146,7 +146,7 @@ def report_at_end(where: str | None) -> Callable[[], None]:
 
 
 class StatusFile:
-    """Keeps a status file up to date until `close`: this process's report, with calls and seconds for each size.
+    """Keeps a file with this process's report up to date until `close`. The report includes calls and seconds by size.
 
     Other programs watch the job through this file. Each update replaces the file atomically.
     """

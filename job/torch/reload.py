@@ -44,7 +44,7 @@ class GroupMember:
     limit_s: float
 
     def exchange(self, name: str = "chorale", is_stopped: Callable[[], bool] = lambda: False) -> StoreExchange:
-        """Return an exchange among the members. name, is_stopped: see StoreExchange"""
+        """Return an exchange among the members. `StoreExchange` explains `name` and `is_stopped`."""
         return StoreExchange(self.store, self.rank, len(self.members), self.limit_s, name, is_stopped)
 
 

@@ -44,7 +44,7 @@ class LibrarySettings:
     cta_policy: str | None = None
 
     def to_json(self) -> dict[str, str | int]:
-        """Return the settings that are not None, by name."""
+        """Return the settings that are not None, as a mapping from name to value."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
@@ -75,7 +75,7 @@ class LibraryRank:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A collective that a library executes. Implements `AnyProgram`, but has no instructions or messages."""
+    """A collective that a library executes. It has the attributes of a program, but no instructions or messages."""
 
     collective: Collective
     rank_count: int

@@ -41,7 +41,7 @@ MAX_REPORTED = 20
 class Layout:
     """The memory of one rank as a sequence of cells, one per chunk.
 
-    input_base, output_base, scratch_base: cell of chunk 0 of each buffer; input and output overlap if in place
+    input_base, output_base, scratch_base: first cell of each buffer; input and output overlap in programs in place
     cells: number of cells
     """
 

@@ -26,7 +26,7 @@ from chorale.synth.programs.program import NO_PEER, QUEUE_DEPTH, Op, Position, P
 Connection = tuple[int, int, int]
 """(sender, receiver, channel)."""
 Order = list[tuple[Position, Position | None]]
-"""Instructions in a valid order, each with the instruction whose message it receives, or None."""
+"""Instructions in a valid order, each with the send whose message it receives (None if it receives nothing)."""
 
 
 def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:

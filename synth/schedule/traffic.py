@@ -135,7 +135,7 @@ class Deficiencies:
 
     The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
-    bandwidth:    Psi: time in which ranks send their bytes over their busiest port if messages do not share links,
+    bandwidth:    Psi: time that ranks need to send their bytes over their busiest port if messages do not share links,
                   divided by the least possible time (for allreduce: 2 (N - 1) / N of the vector over all ports)
     congestion:   Xi: factor by which link sharing increases this time, over all steps
     congestion_sum: sum over steps of the factor by which link sharing slows down the step; the paper's table 2 lists

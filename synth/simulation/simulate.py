@@ -2,7 +2,8 @@
 
 Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
 simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
-wait for have happened. The topology contains the bandwidths; the caller passes latencies and the rate of bandwidth 1.
+wait for have happened. The topology contains the bandwidths. The caller passes latencies and, if bandwidths are
+relative, the rate of a link with bandwidth 1.
 """
 
 from __future__ import annotations
@@ -381,7 +382,7 @@ def _loads(
 ) -> LinkLoads:
     """Return the link loads of a step, without loads that can never determine its time.
 
-    of_route:  index into `distances` of each route
+    of_route:  for each route, an index into `distances`
     distances: the different (number of hops, latency in seconds) of routes
     """
     links, routes = traffic.topology.links, traffic.routes

@@ -61,8 +61,8 @@ _OPERANDS: dict[Action, tuple[str, str, str]] = {
     Action.GROUP_STORE: ("[LS]", "[XY]", "switch"),
     Action.GROUP_STORE_PACKETS: ("L", "Y", "switch"),
 }
-"""For each operation that moves data: regular expressions for the letters of its sources and targets, and the kinds of
-channels that it supports."""
+"""Maps each operation that moves data to regular expressions for its sources and targets (the letters are explained in
+`_WORDS`), and to the kinds of channels that it supports."""
 _WORDS = {
     "L": "own input or output",
     "S": "own scratch",

@@ -47,7 +47,7 @@ def gb(value: Fraction) -> str:
 def rate(
     what: str, physical: Fraction | str, expected: Fraction | str, source: Source, reference: str, each: str = ""
 ) -> Rate:
-    """Return a Rate whose `basis` says where it comes from. `each`: what has this rate, such as `a link`."""
+    """Return a Rate whose `basis` says where it comes from. `each` names what has this rate, for example `a link`."""
     bound, derated = Fraction(physical), Fraction(expected)
     unit = f" {each} and direction" if each else ""
     value = f"{gb(bound)}{unit}" + ("" if bound == derated else f", the library expects {gb(derated)}")
