@@ -95,7 +95,7 @@ BOUNDS = Benchmark(
 )
 
 RANDOM = "random-regular:"
-"""Prefix of a random network's name, followed by DEGREE,NODES. Such a network has seed 1 and is read like a file."""
+"""Prefix of a random network's name, followed by DEGREE,NODES. Such a network uses seed 1 and is read like a file."""
 
 
 def _network(spec: str) -> Topology:

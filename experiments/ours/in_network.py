@@ -140,7 +140,7 @@ PUBLISHED = (
 
 
 LARGEST_ERROR = 0.14
-"""Maximum error of NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
+"""Maximum error of the rates in NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
 
 The comparison on four GPUs uses rings, which NCCL's tuner chooses. NVLS was measured to be as fast there, but the model
 puts NVLS 17 % lower, because NCCL's search tries no rate above 60 GB/s per channel."""

@@ -84,10 +84,10 @@ class RecordedTask(GridTask):
 def replay_search(
     task: RecordedTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Replay a search on recorded times. Return the true times of the choices / best times, float64[trials, sizes].
+    """Replay a search on recorded times; return the slowdown after each trial at each size, float64[trials, sizes].
 
-    The choice at a size after a trial is the candidate with the shortest measured time, or the library if no candidate
-    clearly beats it. `start_candidates` are tried first.
+    A slowdown is a choice's true time divided by the best time. The choice is the candidate with the shortest measured
+    time, or the library if no candidate clearly beats it. `start_candidates` are tried first.
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}

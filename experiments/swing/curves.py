@@ -55,7 +55,7 @@ class Curves:
 
     seconds:  time of the fastest variant
     variants: the fastest variant
-    nodes, dimensions: the grid's size, which determines the peak goodput
+    nodes, dimensions: numbers of the grid's nodes and dimensions, which determine the peak goodput
     """
 
     scene: NetworkScene

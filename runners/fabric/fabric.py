@@ -65,7 +65,7 @@ _FORMAT = "chorale-fabric/7"
 
 
 class NamespaceHolder:
-    """Keeps a fabric's namespaces alive with a holder process, which ends with this process or `close` unless detached.
+    """Keeps a fabric's namespaces alive in a process that ends on `close` or with this process, unless it is detached.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """

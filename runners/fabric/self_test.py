@@ -47,9 +47,9 @@ Ends = tuple[socket.socket, socket.socket]
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
-    Each rank sends to all direct neighbours. Rank r at a switch also sends to rank (r + n/2) mod n, where n is the
-    number of all ranks (the target is in another box if there are several boxes), and to the rank half-way around the
-    list of ranks at the same switch.
+    Each rank sends to all direct neighbours. Rank r at a switch also sends to two more ranks. The first, rank (r + n/2)
+    mod n of all n ranks, is in another box if there are several boxes. The second is half-way around the list of ranks
+    at the same switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -83,8 +83,8 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
 def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int]) -> float:
     """Return a lower bound for the seconds that streams of these sizes take if they start together.
 
-    It is the larger of two times, both with headers: the time of the busiest link, and the time of the slowest stream
-    if it were alone (its bytes at the rate of the slowest link on its path).
+    The bound is the larger of two times, which include headers. One is the time of the busiest link. The other is the
+    time that the slowest stream would take alone, at the rate of the slowest link on its path.
     """
     rates, load, longest = arc_rates(plan), Counter[Arc](), 0.0
     for stream, size_bytes in sizes_bytes.items():

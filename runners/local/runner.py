@@ -73,10 +73,11 @@ class LinkRate:
 
 
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
-    """Return the largest rate (1, 2 or 5 * 10^n Mbit/s) at which `links` links of `nodes` processes are 90 % efficient.
+    """Return the largest link rate at which `links` links between `nodes` processes are 90 % efficient.
 
-    The first call takes a few seconds. Its result is cached under `home` for this kind of machine and these numbers of
-    nodes and links. It is valid for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy and may be faster later.
+    The rate is 1, 2 or 5 times a power of ten in Mbit/s. The first call takes a few seconds. Its result is cached under
+    `home` for this kind of machine and these numbers of nodes and links. It is valid for `KEPT_S`, or for `KEPT_BUSY_S`
+    if the machine was busy and may be faster later.
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"

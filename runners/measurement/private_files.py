@@ -39,7 +39,7 @@ def runtime_folder() -> Path:
 
 
 def temporary_folder(max_path_bytes: int = 4096) -> Path:
-    """Return this user's folder for short-lived files, which is on a disk; create it if necessary.
+    """Return this user's folder on a disk for short-lived files; create it if necessary.
 
     The folder is in the home folder if other users have taken its name in the folders for temporary files. Its path has
     at most `max_path_bytes` bytes, because the paths of sockets in the folder are limited to 107 bytes.
@@ -115,8 +115,8 @@ def _others_write(place: Path, status: os.stat_result) -> bool:
     """Return whether users other than root and this one may write to a file or folder.
 
     Group write permission is harmless if this user is the group's only member, and many systems with such private
-    groups grant it by default. But with an access control list, the group's bits are the list's mask, so they count as
-    harmful.
+    groups grant it by default. If there is an access control list, group write permission counts as harmful, because
+    the group's bits are then the mask of the list.
     """
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)

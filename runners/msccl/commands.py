@@ -259,8 +259,8 @@ TEST_PROGRAMS: Mapping[CollectiveName, str] = {
 }
 
 ITERATIONS, WARM_UP, PROOF_ITERATIONS = 50, 20, 2
-"""For each size and placement: number of timed calls of a test program, of untimed calls, and of timed calls in a proof
-(a run with a log, which shows that the program ran)."""
+"""For each size and placement: numbers of timed calls, of untimed calls before them, and of timed calls in a proof. A
+proof is a run with a log, which shows that the program ran."""
 
 
 def perf_command(program: Program, options: JobOptions, sizes_bytes: Sequence[int], factor: int) -> list[str]:

@@ -156,7 +156,7 @@ Variant = Sequence[NcclPart]
 
 class NcclGroups:
     """Implements `RankGroup` with several sets of rank processes. The library reads some variables once per process, so
-    settings with different variables need different sets. Logging slows calls, so logged calls have their own set.
+    settings with different variables need different sets. Logged calls have separate sets, because logging is slow.
     """
 
     def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:

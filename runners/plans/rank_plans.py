@@ -31,7 +31,7 @@ _VERSION = 4
 _NOP, _BARRIER, _SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PIPELINE = range(8)
 _SYNC = [_NOP, 0]  # makes the threads of a block wait for each other
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
-"""Numbers of the windows (parts) of a rank's memory. Over all ranks, rank r's windows are numbered from r * WINDOWS."""
+"""Numbers of the windows (parts) of a rank's memory. Among all ranks' windows, those of rank r begin at r * WINDOWS."""
 _LIMIT = 7
 REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),

@@ -1,7 +1,7 @@
-"""Finds the latency, overhead and bandwidth that explain a runner's measurements (calibration).
+"""Calibrates the cost model: finds the latency, overhead and bandwidth that explain a runner's measurements.
 
 Source: full paper on direct-connect topologies, appendix A.2, which fits the cost of steps and of bandwidth in two
-separate regressions. Here, both are terms in one regression, together with a rank's cost of handling a message.
+        separate regressions. Here, both are terms in one regression, together with a rank's cost of handling a message.
 """
 
 from __future__ import annotations
