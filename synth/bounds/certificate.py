@@ -9,14 +9,14 @@ incoming r is at most outgoing r. On each link, a + r is at most the link's band
 inequalities bounds the sum of x.
 
 Prices: a pair consists of an inward tree, which collects sums at its root, and an outward tree, which spreads the
-result. Both trees contain all ranks. Inward trees may also contain switches that add; outward trees may contain
-switches that multicast. Either both trees have the same rank as root, or the inward tree ends at a switch that adds,
-which sends the sums along a path to a switch that multicasts. Each edge of a tree is a path of links, which costs at
+result. Both trees contain all ranks. Inward trees may also contain switches that reduce data; outward trees may contain
+switches that multicast. Either both trees have the same rank as root, or the inward tree ends at a switch that reduces
+data and sends the sums along a path to a switch that multicasts. Each edge of a tree is a path of links, which costs at
 least as much as the cheapest path between its ends. So a pair costs at least as much as the cheapest inward tree plus
 the cheapest outward tree. To find these, all roots and all sets of switches are compared. If the total rate of all
 pairs is x, the pairs cost at least x times as much as the cheapest pair. They cost at most the sum of price * bandwidth
-over all links, plus the sum of price * rate over all switches that add at a limited rate (with a price per sum). So x
-is at most the total of both sums, divided by the cost of the cheapest pair.
+over all links, plus the sum of price * rate over all switches that reduce data at a limited rate, which have a price
+per sum. So x is at most the total of both sums, divided by the cost of the cheapest pair.
 """
 
 import heapq
@@ -185,8 +185,8 @@ def _by_weighted_cuts(
 ) -> Fraction:
     """Return the time per byte that a weighted sum of cut constraints and switch constraints proves.
 
-    A switch that cannot copy must not send more than it receives. For reductions (`outward`), a switch that cannot add
-    must not receive more than it sends.
+    A switch that cannot copy data must not send more than it receives. For reductions (`outward`), a switch that cannot
+    reduce data must not receive more than it sends.
     """
     part, counted = "reduce" if outward else "gather", [Fraction(0)] * topology.compute_count
     for name in certificate.get(f"{part}_switches") or ():
@@ -225,9 +225,9 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
     """Return the lower bound on the time per byte: 2 (groups - 1) / total bandwidth into (if `outward`, out of) groups.
 
-    The formula is corrected for switches outside the groups that add at a limited rate. Proof: treat every group as one
-    process. p processes need at least 2 (p - 1) messages to compute a sum and send it to all: the first process that
-    knows the sum depends on p - 1 messages, and every other process receives one more.
+    The formula is corrected for switches that reduce data at a limited rate and belong to no group. Proof: treat every
+    group as one process. p processes need at least 2 (p - 1) messages to compute a sum and send it to all: the first
+    process that knows the sum depends on p - 1 messages, and every other process receives one more.
     """
     parts = certificate.get("parts")
     if not isinstance(parts, list):
@@ -291,7 +291,7 @@ def _failure(fault: str) -> CheckFailed:
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if this is not proven.
 
-    The result is exact. O(links * cuts) for the kind "tree-pairs". For prices and s switches that add or multicast,
+    The result is exact. O(links * cuts) for the kind "tree-pairs". For prices and s switches that reduce or multicast,
     O(2 ** s * roots * nodes ** 3), where the factor `roots` is omitted if distances are symmetric.
     """
     claimed = _rational(certificate.get("time_per_byte"))
@@ -362,7 +362,7 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
     """Return the proven lower bound on the time per byte. Raises CheckFailed unless all prices are integers >= 0.
 
     prices: one price per link
-    sum_prices: node id of a switch that adds at a limited rate -> price of one sum at this switch
+    sum_prices: node id of a switch that reduces at a limited rate -> price of one sum at this switch
     """
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")

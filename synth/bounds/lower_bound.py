@@ -5,14 +5,14 @@ p groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single rank
 bottlenecks, the second bound is twice the allgather time, so reduce_scatter followed by allgather is the best allreduce
 (theorem 19 covers two groups and single ranks).
 
-With switches that multicast and add, cut bounds remain valid, because the data that cross a cut do not depend on which
-node adds. The group bound changes: treat each group as one process. p processes that copy and add receive at least 2 (p
-- 1) messages if every switch that adds is part of a process: the first process that knows a sum depends on p - 1
+If switches multicast and reduce data, cut bounds remain valid, because the data that cross a cut do not depend on which
+node computes sums. The group bound changes: treat each group as one process. p processes receive at least 2 (p - 1)
+messages if every switch that reduces data is part of a process: the first process that knows a sum depends on p - 1
 messages, and every other process receives one more. Switches that only multicast may be outside all processes, because
 messages are counted where they arrive. The same holds with time reversed: then sent messages are counted, and switches
-that only add may be outside. If a switch outside all processes adds at a limited rate s, at most the part s of the
-total rate uses this switch, and each process still receives this part once. So the processes receive at least
-2 (p - 1) (rate - s) + p s.
+that only reduce data may be outside. If a switch outside all processes reduces data at a limited rate s, at most the
+part s of the total rate uses this switch, and each process still receives this part once. So the processes receive at
+least 2 (p - 1) (rate - s) + p s.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ _MOST_PASSING = 32
 _SMALL = 200
 """On networks of at most this many nodes, a group may also be extended by switches that are not direct neighbours."""
 FEW_ACTORS = 14
-"""Single nodes are moved to improve partitions if at most this many nodes are ranks, or switches that add or copy."""
+"""Partitions are improved by moving single nodes if at most this many nodes are ranks or reduce or copy data."""
 
 Label = list[int]
 """Group number of each node, or -1 if the node belongs to no group."""
@@ -269,7 +269,7 @@ class GroupedFabric:
                 links
     far:        (other end, bandwidth) of each node's links in the opposite direction to `into`
     processing: switches that must be in a group: those that add or, if `outward`, those that multicast
-    limits:     switch that adds at a limited rate -> this rate, in units of 1 / `scale`; empty if `outward`
+    limits:     switch that reduces at a limited rate -> this rate, in units of 1 / `scale`; empty if `outward`
     scale:      factor by which bandwidths of the topology were multiplied to make them integers
     """
 
@@ -371,7 +371,7 @@ class GroupedFabric:
     def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
         """Return the lower bound on the time per byte that `groups` prove, or None for fewer than two groups.
 
-        outside: switches that add at a limited rate and belong to no group
+        outside: switches that reduce at a limited rate and belong to no group
         """
         count = len(groups)
         if count < 2:
@@ -413,7 +413,7 @@ def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
 
 
 def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:
-    """Return the best known bound on `collective` if switches may multicast and add, or None if no switch can do this.
+    """Return the best known bound on `collective` if switches may multicast and reduce data, or None if none can.
 
     Bounds from cuts hold for any schedule. Bounds from groups hold for every schedule that only copies and adds. The
     result differs from `lower_bound` only for allreduce, because the other collectives are bounded by cuts.
@@ -435,7 +435,7 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
 def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
     """Return the best known bound on schedules in which switches only forward data (see `lower_bound`).
 
-    Bounds that allow switches to add and multicast hold for these schedules too, and are sometimes larger.
+    Bounds that allow switches to reduce and multicast hold for these schedules too, and are sometimes larger.
     """
     alone = lower_bound(topology, collective, achieved)
     if achieved is not None and alone.value >= achieved:
@@ -452,7 +452,7 @@ def stronger(first: Bound, second: Bound) -> Bound:
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
     """Return the best known bound on schedules of the same kind as `schedule` (see `lower_bound`).
 
-    The kind says whether switches add or multicast. The certificate of an all-to-all schedule contains link prices,
+    The kind says whether switches reduce or multicast. The certificate of an all-to-all schedule contains link prices,
     which prove a better bound than cuts.
     """
     priced: Bound | None = None

@@ -163,12 +163,12 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tuple[int, bool]:
     """Return (smallest k found that reaches the optimum `time_per_shard`, whether smaller k are ruled out).
 
-    `cut` proves the optimum. k0 is the smallest k for which U * b is an integer for the bandwidths b into `cut`; only
-    multiples of k0 can reach the optimum. The search gives up after `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS`
-    tests of all cuts. Then k is doubled until it suffices, and the result is not proven to be the smallest. Usually, k0
-    makes U * b an integer on all links, and no test is needed. If no switch has more outgoing than incoming bandwidth,
-    k must also preserve this when link capacities are rounded down to whole trees, because trees are then guaranteed
-    to exist.
+    `cut` proves the optimum. Let U = k * `time_per_shard`, and let k0 be the smallest k for which U * b is an integer
+    for all bandwidths b into `cut`. Only multiples of k0 can reach the optimum. The search gives up after
+    `MAX_MULTIPLES` multiples or `MAX_ORACLE_CALLS` tests of all cuts. Then k is doubled until it suffices, and the
+    result is not proven to be the smallest. Usually, k0 makes U * b an integer on all links, and no test is needed. If
+    no switch has more outgoing than incoming bandwidth, k must also preserve this when link capacities are rounded down
+    to whole trees, because trees are then guaranteed to exist.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -238,10 +238,10 @@ class Bound:
             "alltoall-prices": data from s to t pay at least the price of the cheapest path from s to t, and a link
             earns at most its price times its bandwidth. `prices` has one price per link.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of
-            the cuts that it enters (leaves). The `worth` of a switch that cannot copy (add) increases the prices of
+            the cuts that it enters (leaves). The `worth` of a switch that cannot copy (reduce) increases the prices of
             links into (out of) it, and reduces the prices of links out of (into) it.
         k: if not None, the bound only holds for schedules with k trees per shard.
-        in_network: whether the bound also holds if switches multicast and add.
+        in_network: whether the bound also holds if switches multicast and reduce.
     """
 
     kind: str

@@ -336,7 +336,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     Args:
         topology: a network with at most 256 ranks and 2048 links between pairs of nodes. On networks of twice this
             size, packing the trees may take minutes.
-        even: prefer an optimal solution with rates that few trees can achieve; takes 2 to 8 times as long.
+        even: whether to prefer an optimal solution with rates that few trees can achieve; takes 2 to 8 times as long.
 
     Raises:
         InvalidInput: if the network exceeds these limits, or its bandwidths differ too much for 64-bit units.

@@ -209,11 +209,12 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 
 
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
-    """Return the line graph: degree * N nodes, cost T_L + 1, T_B + 1 / N (theorem 7.1; for BFB, an upper bound).
+    """Return the line graph: degree * N nodes, T_L + 1 steps, bandwidth time T_B + 1 / N (theorem 7.1).
 
-    Consider a link from u to w. For each shard that u receives in step t of BFB, the node for this link receives
-    `degree` shards in step t + 1, except that it never receives its own shard. The real T_B is therefore lower than
-    predicted by at most T_L / N. The degree must be at least 2, because a one-way ring is its own line graph.
+    For BFB, T_B + 1 / N is an upper bound. Consider a link from u to w. For each shard that u receives in step t of
+    BFB, the node for this link receives `degree` shards in step t + 1, except that it never receives its own shard. The
+    real bandwidth time is therefore lower than predicted by at most T_L / N. The degree must be at least 2, because a
+    one-way ring is its own line graph.
     """
     traits, nodes, tree = base.traits, base.nodes * base.degree, parse_spec(base.spec)
     spec = f"line({base.spec})"

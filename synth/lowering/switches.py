@@ -1,4 +1,4 @@
-"""Turns schedules in which switches add or multicast into MSCCL++ plans, or into programs with a process per switch.
+"""Turns schedules in which switches reduce or multicast into MSCCL++ plans, or into programs with a process per switch.
 
 A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
 with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks. All
@@ -6,7 +6,7 @@ ranks exchange relaxed signals before this operation, to know that all ranks hav
 have finished. No MSCCL++ release can read an operation that stores the sums at one rank only, so other trees, for
 example over several boxes, cannot become plans.
 
-In a program with processes, each rank is a process, and each switch that adds or multicasts is another process,
+In a program with processes, each rank is a process, and each switch that reduces or multicasts is another process,
 numbered after the ranks. CPUs emulate switches in this way, and parameter servers and SmartNICs also work like this. A
 process stores data before it forwards them, so what a switch does in one step of the schedule takes several steps here.
 """
@@ -118,7 +118,7 @@ def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
-    """Convert `schedule`, in which switches add or multicast, into a schedule for processes.
+    """Convert `schedule`, in which switches reduce or multicast, into a schedule for processes.
 
     If data pass several switches within a step, the hops get consecutive steps. O(rows * switches in a chain).
     """

@@ -21,7 +21,7 @@ MIN_SYMMETRIC_ROOTS = 512
 """Below this number of ranks, trees are not stored in symmetric form, because packing trees for all roots is fast."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
-"""Methods that `auto` does not try: the first needs switches that add or multicast, the second needs shared memory."""
+"""Methods that `auto` does not try: one needs switches that reduce or multicast data, the other needs shared memory."""
 
 
 _REVERSES = {CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER, CollectiveName.BROADCAST: CollectiveName.REDUCE}
@@ -140,7 +140,7 @@ class AllToAll(Method):
 
 
 class InNetwork(Method):
-    """Makes trees over switches that add and multicast, or returns the schedule of `auto` if that is faster."""
+    """Makes trees over switches that reduce and multicast, or returns the schedule of `auto` if that is faster."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
@@ -245,8 +245,7 @@ def synthesize_unverified(
     """Return the unverified schedule that `method` makes, in columns or, on large networks, in symmetric form.
 
     Raises UnknownName for an unknown method, and InvalidInput for a collective or option that the method does not
-    support.
-    options: None for the default options
+    support. If `options` is None, the default options are used.
     """
     return method_named(method).schedule(topology, collective, options or Options(), executor, progress)
 

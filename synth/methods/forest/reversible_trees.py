@@ -28,10 +28,10 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversibleTrees:
-    """Trees over ranks and switches that add or multicast. The vector's units are assigned to the trees in order.
+    """Trees over ranks and switches that reduce or multicast. The vector's units are assigned to the trees in order.
 
     Attributes:
-        root, weight: int64 per tree: its root (a rank or a switch that adds), and the number of units it carries.
+        root, weight: int64 per tree: its root (a rank or a switch that reduces), and the number of units it carries.
         tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units of
             the vector (`lo` to `hi - 1`) that the edge carries. Each unit of a tree visits each of its nodes once.
         route: int64 per edge, index into `routes`, whose links lead from src to dst.
@@ -81,7 +81,7 @@ def packed_trees(
     """Pack trees on `topology` with the units in `whole`, and remove edges to switches that forward nothing.
 
     Args:
-        relabelled: `promoted(topology, switches)`, in which the switches that add or multicast are compute nodes.
+        relabelled: `promoted(topology, switches)`, in which the switches that reduce or multicast are compute nodes.
         whole: number of units that each link may carry, and number of units that start at each root.
         highest_first: whether a root's first units are assigned to its highest trees, instead of its lowest trees.
 

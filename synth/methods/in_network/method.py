@@ -1,4 +1,4 @@
-"""Makes schedules with the method `in-network`, whose trees use switches that add and multicast if that is faster."""
+"""Makes schedules with the method `in-network`: trees use switches that reduce and multicast if that is faster."""
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -37,10 +37,10 @@ trees are faster, or None."""
 def in_network_schedule(
     topology: Topology, collective: Collective, options: Options, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return the fastest known schedule for switches that add and multicast, without verifying it.
+    """Return the fastest known schedule for switches that reduce and multicast, without verifying it.
 
     `ranks_alone` makes a schedule in which switches only forward data, which is returned if it is faster. Raises
-    InvalidInput if no switch can add or multicast.
+    InvalidInput if no switch can reduce or multicast.
     """
     bound = in_network_bound(topology, collective)
     if bound is None:
@@ -73,7 +73,7 @@ def _parameters(options: Options, construction: str) -> Mapping[str, Parameter]:
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
     """Yield up to three ways to build trees, in this order, until one promises the rate `enough`:
 
-    - "promotion": trees that visit all switches that can multicast and can add at an unlimited rate;
+    - "promotion": trees that visit all switches that can multicast and can reduce at an unlimited rate;
     - "columns": column generation over trees that are used in both directions;
     - "pairs": column generation over pairs of different trees.
     """
@@ -140,7 +140,7 @@ def _built(
 def _one_way(
     topology: Topology, collective: Collective, options: Options, bound: Bound, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return a schedule of trees over switches that multicast (or add), or that of `ranks_alone` if it is faster."""
+    """Return a schedule of trees over switches that multicast (or reduce), or that of `ranks_alone` if it is faster."""
     spread = Collective(CollectiveName.BROADCAST, collective.root) if collective.is_rooted else ALLGATHER
     is_sum = collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     switches = [

@@ -1,12 +1,12 @@
 """Packs pairs of trees on any network: one tree collects sums, the other spreads results.
 
-The first tree may branch at switches that add, the second at switches that multicast. Either both trees have the same
-rank as root, or the first tree's root is a switch that adds, which sends the sums to a switch that multicasts. Column
-generation finds cheap pairs with the help of link prices. If the last round compared all roots and all sets of
-switches, the prices prove that no pairs are better.
+The first tree may branch at switches that reduce data, the second at switches that multicast. Either both trees have
+the same rank as root, or the first tree's root is a switch that reduces data and then sends the sums to a switch that
+multicasts. Column generation finds cheap pairs with the help of link prices. If the last round compared all roots and
+all sets of switches, the prices prove that no pairs are better.
 
 If every link has the same bandwidth in both directions, there are best pairs that use the same tree up and down, over
-switches that both add and multicast. Such a pair costs the same from every root. So only trees from rank 0 are
+switches that both reduce and multicast. Such a pair costs the same from every root. So only trees from rank 0 are
 compared, a link and its opposite link share a price, and larger networks can be solved.
 """
 
@@ -63,7 +63,7 @@ _CostedTree = tuple[float, Edges]
 
 
 class Pair(NamedTuple):
-    """A tree that collects sums at `root` (a rank or a switch that adds), and a tree that spreads the results."""
+    """A tree that collects sums at `root` (a rank or a switch that reduces), and a tree that spreads the results."""
 
     root: int
     inward: Edges
@@ -205,8 +205,8 @@ def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -
 class _PairSearch:
     """Finds cheap pairs of trees at given prices.
 
-    nodes: ranks, then the switches that add or multicast; `place` maps each of them to its index in this list
-    adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, only switches that do both
+    nodes: ranks, then the switches that reduce or multicast; `place` maps each of them to its index in this list
+    adders, copiers: switches that reduce, and switches that multicast; if `is_both_ways`, only switches that do both
     limits: adder -> its maximum rate, if it has one; in the linear program, the rows of these adders follow those of
             links
     row: for each link, the row of the linear program that limits its load

@@ -1,4 +1,4 @@
-"""Divides link bandwidths among trees over ranks and switches that add or multicast, and computes the trees' rates.
+"""Divides link bandwidths among trees over ranks and switches that reduce or multicast, and computes the trees' rates.
 
 In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth in both
 directions, the same tree can carry sums up and results down. It uses both directions of each of its links at the same
