@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES, MAX_JSON_LISTS, MAX_JSON_VALUES = 2**26, 2**21, 2**23
 MAX_XML_BYTES, MAX_XML_TAGS, MAX_XML_DEPTH = 2**28, 2**22, 64
 MAX_COLUMN_BYTES, MAX_PAGE_BYTES = 2**30, 2**26
-"""Limits on the uncompressed size in bytes: of all columns of a Parquet file together, and of each page."""
+"""Limits on the uncompressed size, in bytes, of all columns of a Parquet file together and of each page."""
 _WIDTHS = {"INT32": 4, "INT64": 8}
 _WAY_OUT = "use a smaller file"
 _TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12

@@ -30,7 +30,7 @@ def leave_working_folder() -> None:
 
 @contextmanager
 def outside_working_folder() -> Iterator[None]:
-    """Within this block, prevent new Python processes from importing modules from the working folder."""
+    """While the context is active, prevent new Python processes from importing modules from the working folder."""
     with _environment:
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"

@@ -33,7 +33,7 @@ CollectiveTime: TypeAlias = Callable[[int], float]
 """Maps a size in bytes to a collective's time in seconds. For an all-to-all, this is the size of one rank's data."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes in bytes from which appendix A.4 chooses the fastest."""
+"""Bucket sizes in bytes from which Zhao et al. (appendix A.4) choose the fastest."""
 
 
 @dataclass(frozen=True, slots=True)

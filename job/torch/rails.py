@@ -2,7 +2,7 @@
 
 All ranks know the sizes of all shards and compute the same plan. The first call moves data to the ranks whose NICs will
 send them, the second over these NICs to other boxes, and the third to their targets. The plan is used if it is
-predicted to take less time than the library, which sends each shard over the shortest path.
+predicted to take less time than one library call, which sends each shard over the shortest path.
 """
 
 from collections.abc import Sequence

@@ -151,7 +151,7 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Within this block, let new processes ignore Ctrl-C, and prevent them from running the main program again."""
+    """While the context is active, let new processes ignore Ctrl-C, and do not let them run the main program again."""
     main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")

@@ -72,7 +72,7 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """Number of distinct data chunks: `chunks`, times `ranks` in an alltoall, where every rank's vector differs."""
+        """Number of distinct data chunks: `chunks`, or `chunks` * `ranks` in an alltoall, where all vectors differ."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> NDArray[np.int64]:

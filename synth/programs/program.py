@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
-"""Number of messages that a connection can buffer before its sender has to wait for the receiver."""
+"""Maps each protocol to the number of messages that a connection can buffer before its sender has to wait."""
 Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
 Position = tuple[int, int, int]

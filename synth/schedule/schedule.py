@@ -177,7 +177,7 @@ class Schedule:
     Routes lead from rank to rank. If switches multicast or reduce data (`is_in_network`), routes can also start or end
     at these switches. A switch forwards data in the same step in which it receives them.
 
-    kind:        "stepped": the transfers in a step send data that arrived before the step; "pipelined": data stream
+    kind:        "stepped" if the transfers in a step send data that arrived before the step, "pipelined" if data stream
                  along trees
     steps:       number of steps; in a pipelined schedule, height of the trees, summed over its streams
     barriers:    ascending steps at which a pipelined schedule starts a new stream, after all earlier transfers have

@@ -271,7 +271,7 @@ class SymmetricSchedule:
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return the schedule with all ranks' rows. O(N^2 + rows).
 
-        Raises InvalidInput if it would have more than `max_rows` rows.
+        Raises InvalidInput if the result would have more than `max_rows` rows.
         """
         if self.transfer_count > max_rows:
             rule = f"a symmetric schedule is written out up to {max_rows} transfers"

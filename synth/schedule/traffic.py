@@ -43,8 +43,8 @@ class TrafficStep:
 class Traffic:
     """A collective's messages on a topology, step by step.
 
-    kind:        "stepped": in step t, a rank sends data that it had before t; "pipelined": data stream along trees, and
-                 there is one step per depth
+    kind:        "stepped" if a rank sends data in step t that it had before t, "pipelined" if data stream along trees,
+                 with one step per depth
     steps:       one entry per step (or per level of the trees); an entry may be empty
     denominator: an amount a means the fraction a / denominator of the vector
     barriers:    steps at which a new stream begins (see `Schedule.barriers`)
@@ -136,7 +136,7 @@ class Deficiencies:
     The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
     bandwidth:    Psi: time that ranks need to send their bytes over their busiest port if messages do not share links,
-                  divided by the least possible time (for allreduce: 2 (N - 1) / N of the vector over all ports)
+                  divided by the least possible time (for allreduce: to send 2 (N - 1) / N of the vector over all ports)
     congestion:   Xi: factor by which link sharing increases this time, over all steps
     congestion_sum: sum over steps of the factor by which link sharing slows down the step; the paper's table 2 lists
                   this number as the congestion of latency-optimal algorithms, which have equally large steps

@@ -112,9 +112,9 @@ class MessageGraph:
     amount:  size of each message, in a unit that the caller converts to bytes
     route:   index of each message's route
     gates:   number of gates; a gate opens once all events that it depends on have happened
-    cause, effect: dependencies: effect[i] happens after cause[i]. A cause is an event: g if gate g opens, gates + m if
-                   message m has left its sender, and gates + messages + m if message m has arrived. An effect is g for
-                   opening gate g, or gates + m for starting message m. Each message must have exactly one cause.
+    cause, effect: effect[i] happens after cause[i]. A cause is an event: g if gate g opens, gates + m if message m has
+                   left its sender, and gates + messages + m if message m has arrived. An effect is g for opening gate
+                   g, or gates + m for starting message m. Each message must have exactly one cause.
     delay_s: additional seconds between each message's departure and arrival; None for no delay
     """
 
@@ -428,8 +428,9 @@ def simulate(
 ) -> list[float]:
     """Return the predicted time in seconds for each vector size in `sizes_bytes`. The result is deterministic.
 
-    fidelity: "step": the congestion model, which is exact and has barriers between steps; "flow": the flow-level
-              simulation, in which ranks only wait for data that they receive, and messages share links fairly
+    fidelity: "step" for the congestion model, which is exact and has barriers between steps, or "flow" for the
+              flow-level simulation, in which ranks only wait for data that they receive, and messages share links
+              fairly
     pipeline_chunks: number of chunks per stream of a pipelined pattern; None for the best number ("step") or
               `DEFAULT_PIPELINE_CHUNKS` ("flow"); ignored for stepped patterns
     progress: called with (messages arrived, messages to simulate for all sizes); only used by "flow"

@@ -78,7 +78,7 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
 
 
 def _node(topology: Topology, name: str) -> int:
-    """Return the node with rank or id `name`. Rejects a number that is the rank of one node and the id of another."""
+    """Return the node with rank or id `name`. Raises InvalidInput if two nodes match, one by rank and one by id."""
     rank = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else topology.compute_count
     found = {rank} if rank < topology.compute_count else set()
     found |= {topology.node_ids.index(name)} if name in topology.node_ids else set()

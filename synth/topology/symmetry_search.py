@@ -186,7 +186,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Colouring:
-    """A partition into cells of nodes that links do not distinguish, and digests of the steps that refined it.
+    """A partition into cells of nodes that links do not distinguish. `trace` has digests of the steps that refined it.
 
     kinds: (counts of compute nodes, of plain switches and of switches with each ability; ids of these abilities)
     """

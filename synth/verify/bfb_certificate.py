@@ -1,6 +1,6 @@
 """Checks the claim of a BFB schedule that its steps are the shortest possible for schedules along shortest paths.
 
-The check shares no code with the synthesizer: SciPy computes hop counts, and link capacities are added up again.
+The check shares no code with the synthesizer: SciPy computes hop counts, and link capacities are summed independently.
 """
 
 from collections.abc import Mapping, Sequence

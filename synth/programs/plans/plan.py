@@ -128,7 +128,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. Operations refer to channels and remote buffers by their index in the tuples of this class."""
+    """A thread block. Its operations refer to channels and remote buffers by their index in `channels`, `remotes`, …"""
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]

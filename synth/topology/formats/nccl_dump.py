@@ -21,7 +21,7 @@ from chorale.synth.topology.formats.rates import LOCAL, Rate, c2c_rate, cpu_rate
 from chorale.synth.topology.topology import Assumption
 
 _NVLS_COMPUTE_CAPABILITY = 90
-"""From Hopper on, GPUs let their NVSwitches reduce and multicast data (NVLink SHARP; NCCL's NVLS)."""
+"""Lowest compute capability (Hopper) of GPUs whose NVSwitches reduce and multicast data (NVLink SHARP, NCCL's NVLS)."""
 
 MAX_ELEMENTS = 2**13
 MAX_LINKS_OF_GPU = 1024
