@@ -1,10 +1,10 @@
 """Build the preloaded library for the installed MPI.
 
 MPI handles (communicators, types) are integers in MPICH and addresses in Open MPI 5, which does not implement MPI's
-standard ABI. So the library only works with programs that were compiled for the same MPI. The library is linked with
-that MPI, so that MPI's functions are found even if a program loads MPI late, as Python does. If a program was compiled
-for another MPI (for example for the standard ABI, with mpicc_abi), the library ends it with a message. For such a
-program, `chorale job mpi-preload MPICC` builds another library.
+standard ABI. So the library only works with programs that were compiled for the MPI for which it was built. The library
+is linked with this MPI, so that MPI's functions are found even if a program loads MPI late, as Python does. If a
+program was compiled for another MPI (for example for the standard ABI, with mpicc_abi), the library ends it with a
+message. For such a program, `chorale job mpi-preload MPICC` builds another library.
 """
 
 import os
@@ -30,7 +30,7 @@ _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
 
 
 def preload_library(mpicc: Path | None = None) -> Path:
-    """Return the path of the library, for LD_PRELOAD; build the library first if necessary.
+    """Return the path of the preloaded library; build the library first if necessary.
 
     mpicc: compiler of the MPI that programs use; by default the one next to mpiexec
 

@@ -266,7 +266,7 @@ def result_violations(
 ) -> list[ProgramViolation]:
     """Return violations for output chunks with wrong contents and, for out-of-place programs, for changed input chunks.
 
-    O(chunks of these ranks).
+    O(chunks of the checked ranks).
 
     Args:
         task: The program.

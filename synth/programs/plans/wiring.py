@@ -68,8 +68,8 @@ def message_order(
 ) -> MessageOrder:
     """Find the messages of `program` that can be sent without an intermediate copy. O(instructions * blocks).
 
-    `lasting` matters only if receivers or ports read data. Otherwise it is not computed, so that the clocks of writes
-    need not be stored.
+    The field `lasting` of the result matters only if receivers or ports read data. Otherwise it stays empty, so that
+    the clocks of writes need not be stored.
 
     Args:
         program: A program without faults.
