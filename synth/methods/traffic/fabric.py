@@ -47,7 +47,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """The ranks whose NICs send and receive the data of each pair, int32[source, target]; -1 for pairs within a box."""
+    """Ranks whose NICs send and receive the data of each pair, both int32[source, target]; -1 for pairs within a box."""
 
     sender: Ranks
     receiver: Ranks
