@@ -47,7 +47,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """Ranks whose NICs send and receive the data of each pair, both int32[source, target]; -1 for pairs within a box."""
+    """Ranks whose NICs send and receive each pair's data, both int32[source, target]; -1 for pairs within a box."""
 
     sender: Ranks
     receiver: Ranks

@@ -119,7 +119,7 @@ def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """Numbers of chunks between ranks: `counts`, int64[ranks, ranks]. A chunk is `chunk` units of the traffic matrix."""
+    """Numbers of chunks between ranks: `counts`, int64[ranks, ranks]. A chunk is `chunk` units of the matrix."""
 
     counts: Amounts
     chunk: Fraction
