@@ -429,8 +429,7 @@ def simulate(
     """Return the predicted time in seconds for each vector size in `sizes_bytes`. The result is deterministic.
 
     fidelity: "step" for the congestion model, which is exact and has barriers between steps, or "flow" for the
-              flow-level simulation, in which ranks only wait for data that they receive, and messages share links
-              fairly
+              flow-level simulation, in which ranks only wait for their data, and messages share links fairly
     pipeline_chunks: number of chunks per stream of a pipelined pattern; None for the best number ("step") or
               `DEFAULT_PIPELINE_CHUNKS` ("flow"); ignored for stepped patterns
     progress: called with (messages arrived, messages to simulate for all sizes); only used by "flow"

@@ -176,10 +176,9 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
     GPUs are called `box.rank`, ordered by box and then as in the file. If NVLink or xGMI joins all GPUs of a box, GPUs
     use no other links among themselves, as in NCCL. The box then consists of its GPUs, one `nvswitch:box` that stands
-    for all NVSwitches, and each NIC (`nic:box.number`), linked to the GPU that is nearest on PCI Express. This link has
-    the lowest rate on the path between them or, if lower, the rate of the port. Otherwise, PCI switches
-    (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach them through the
-    NVSwitches.
+    for all NVSwitches, and each NIC (`nic:box.number`), linked to the GPU nearest on PCI Express. This link has the
+    lowest rate on the path between them or, if lower, the rate of the port. Otherwise, PCI switches (`pci:box.address`)
+    and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach them through the NVSwitches.
 
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
     GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
