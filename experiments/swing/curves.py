@@ -90,7 +90,7 @@ class Curves:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
     def peak_share(self, algorithm: str, size_bytes: int) -> float:
-        """Return goodput / peak. In D dimensions, the peak is half the bandwidth of a node's 2 D ports (section 5)."""
+        """Return the goodput divided by its peak, which is half the bandwidth of all ports of a node (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
 
@@ -134,7 +134,7 @@ Measure: TypeAlias = Callable[[Sequence[Curves]], float]
 
 OVERHEAD_US = Fraction(3, 4)
 """Overhead per message, which the paper does not state. It is fitted to one claim, the gain of 120 % at 2 MiB on
-64x64; for all other claims it gives predictions."""
+64x64; the values for all other claims are predictions."""
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

@@ -143,11 +143,10 @@ class RankHosts:
 def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
     """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` accepts.
 
-    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, None means all its nodes,
-    and
-    hosts without counts may be fewer than ranks: each host then gets a block of consecutive ranks. Raises InvalidInput
-    if the blocks would differ in size, if the hosts have places for more ranks than there are, or if the file of hosts
-    cannot be read.
+    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, None means all nodes of the
+    job, and hosts without counts may be fewer than ranks: each host then gets a block of consecutive ranks. Raises
+    InvalidInput if the blocks would differ in size, if the hosts have places for more ranks than there are, or if the
+    file of hosts cannot be read.
     """
     if hosts is None and not slurm.in_slurm_job():
         return RankHosts(None)
