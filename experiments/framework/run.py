@@ -98,7 +98,7 @@ class ExperimentPart:
 class PartStore:
     """Stores parts as JSON files in `folder`, which must exist.
 
-    A stored part is reused until a file of the package changes. It stays valid if versions of libraries change.
+    A stored part is reused until a file of the package changes, even if versions of libraries change.
     """
 
     folder: Path

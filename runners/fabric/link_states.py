@@ -1,9 +1,9 @@
 """Reads the state of an emulated fabric's links from the kernel: up or down, rate, and number of bytes carried.
 
-`python -m chorale.runners.fabric.link_states` starts a process that enters the nodes' network namespaces. It reads a
-line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link. The rate comes from
-the link's tbf queue. It is 0 if the link is down, and null if the link has no such queue. The process ends when its
-input ends.
+`python -m chorale.runners.fabric.link_states` starts a process that enters the nodes' network namespaces. The process
+reads a line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link. The rate comes
+from the link's tbf queue; it is 0 if the link is down, and null if the link has no such queue. The process ends when
+its input ends.
 """
 
 import fcntl
@@ -108,7 +108,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Queries one node's network devices over sockets. They still work after the process has left that namespace."""
+    """Queries one node's network devices over sockets, which still work after the process has left that namespace."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

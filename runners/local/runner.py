@@ -75,7 +75,7 @@ class LinkRate:
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest link rate at which `links` links between `nodes` processes are 90 % efficient.
 
-    The rate is 1, 2 or 5 times a power of ten in Mbit/s. The first call takes a few seconds. Its result is cached under
+    The rate is 1, 2 or 5 times a power of ten in Mbit/s. The first call takes a few seconds. The result is cached under
     `home` for this kind of machine and these numbers of nodes and links. It is valid for `KEPT_S`, or for `KEPT_BUSY_S`
     if the machine was busy and may be faster later.
     """

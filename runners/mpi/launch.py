@@ -217,7 +217,7 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
 
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
-    hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
+    hosts:  comma-separated list of cluster hosts in rank order, or @FILE with one per line; None for the allocation of
             the scheduler job to which this process belongs
 
     Raises InvalidInput if `where` is unknown, if several fabrics match, if the host file cannot be read, or if a

@@ -85,9 +85,9 @@ class MpiRunner(LiveRunner[MpiRanks]):
     fabric: name of the fabric; needed only if several fabrics have the topology
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster.
             Loopback measures this machine, not a network
-    hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
+    hosts:  comma-separated list of cluster hosts in rank order, or @FILE with one per line; None for the allocation of
             the scheduler job to which this process belongs
-    transport: `mpi` for MPI messages, `tcp` for the engine's own connections: TCP, and shared memory within a host
+    transport: `mpi` for MPI messages, `tcp` for the engine's connections over TCP, or over shared memory within a host
     interface: network device for the engine's TCP; None for the fabric's device, else the first device that is up
     """
 

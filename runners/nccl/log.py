@@ -1,4 +1,4 @@
-"""Reads the library's log (NCCL_DEBUG=INFO, subsystems INIT, ENV and TUNING) to find out how it executed calls.
+"""Reads the library's log (NCCL_DEBUG=INFO, subsystems INIT, ENV and TUNING) to find out how calls were executed.
 
 A call's line has one of these forms; recorded logs are in tests/data/nccl-logs:
 
@@ -42,7 +42,7 @@ class LoggedCall:
     """A call as the library executed it.
 
     collective: name of the collective; None if the version does not log it
-    size_bytes: size as the library counts it: one rank's shard for allgather and reduce_scatter
+    size_bytes: size as the library counts it, which is one rank's shard for allgather and reduce_scatter
     algorithm:  name as in tuner files; for kernels without such a name, the word in brackets, such as `symmetric`
     protocol, channels: None if the call has none or the version does not log it
     kernel:     name of a symmetric call's kernel; None for other calls

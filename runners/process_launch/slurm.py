@@ -171,7 +171,7 @@ OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 def start_launcher(
     command: str, environment: Mapping[str, str], in_steps: bool, script: str = HYDRA_SCRIPT
 ) -> LocalProcess:
-    """Run a shell command that starts mpiexec, mpirun or srun. It can execute `script` as "$PWD/launcher".
+    """Run a shell command that starts mpiexec, mpirun or srun. The command can run `script` as "$PWD/launcher".
 
     in_steps: whether the launched processes are steps of this Slurm job. The steps' name is in $CHORALE_STEP. If srun
               were just killed, its step would keep running, and the next step would wait for the nodes. So `kill` first

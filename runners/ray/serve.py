@@ -62,7 +62,7 @@ class HttpServer(uvicorn.Server):
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
 ) -> None:
-    """Serve the application that `build` returns, until SIGINT or SIGTERM. It computes on the cluster at `address`.
+    """Serve the application that `build` returns, until SIGINT or SIGTERM. It uses the cluster at `address`.
 
     `ready` is called when requests can be answered. Raises Unavailable if the port is taken, or if the cluster or the
     application does not start.
