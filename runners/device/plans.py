@@ -137,7 +137,7 @@ class GroupPlans:
         return self._call(name, source, target, operation)[0] in self._bound
 
     def run(self, name: str, source: Any, target: Any, operation: ReduceOp = ReduceOp.SUM) -> None:
-        """Enqueue the plan `name` on the current stream. The tensors are those of `Transport.run` in job/torch."""
+        """Enqueue the plan `name` on the current stream. For the tensors, see `Transport.run` in job/torch."""
         with self._device.in_turn():
             self._run(name, source, target, operation)
 

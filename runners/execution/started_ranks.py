@@ -126,7 +126,7 @@ class StartedRanks(SocketRanks):
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return the kind of failure that `reason`, the message with which a rank ended, indicates."""
+        """Return the kind of failure that a rank reports with `reason`, its last message."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:

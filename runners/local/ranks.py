@@ -113,7 +113,7 @@ def native_code() -> tuple[Path, Path]:
 
 
 class LocalRanks(SocketRanks):
-    """Starts and controls one process per rank of `topology`, and their launcher, until `close` or this process ends.
+    """Runs one process per rank of `topology`, and their launcher, until `close` is called or this process ends.
 
     There is also a process that emulates the network, unless ranks in `placement` reach one another without it.
     uses_gloo: whether `load` may request Gloo's collectives
