@@ -15,8 +15,8 @@ data and sends the sums along a path to a switch that multicasts. Each edge of a
 least as much as the cheapest path between its ends. So a pair costs at least as much as the cheapest inward tree plus
 the cheapest outward tree. To find these, all roots and all sets of switches are compared. If the total rate of all
 pairs is x, the pairs cost at least x times as much as the cheapest pair. They cost at most the sum of price * bandwidth
-over all links, plus the sum of price * rate over all switches that reduce data at a limited rate, which have a price
-per sum. So x is at most the total of both sums, divided by the cost of the cheapest pair.
+over all links, plus the sum of (price of one sum) * rate over all switches that reduce data at a limited rate. So x is
+at most the total of both sums, divided by the cost of the cheapest pair.
 """
 
 import heapq
@@ -291,7 +291,7 @@ def _failure(fault: str) -> CheckFailed:
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if this is not proven.
 
-    The result is exact. O(links * cuts) for the kind "tree-pairs". For prices and s switches that reduce or multicast,
+    The result is exact. O(links * cuts) for the kind "tree-pairs". With prices and s switches that reduce or multicast,
     O(2 ** s * roots * nodes ** 3), where the factor `roots` is omitted if distances are symmetric.
     """
     claimed = _rational(certificate.get("time_per_byte"))
@@ -398,7 +398,7 @@ def _acting(topology: Topology) -> tuple[list[int], list[int]]:
 
 
 def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[int, int]) -> int:
-    """Return the lowest cost of an inward tree, an outward tree and a path between their roots."""
+    """Return the lowest total cost of an inward tree, an outward tree and a path between their roots."""
     adders, copiers = _acting(topology)
     ranks = list(range(topology.compute_count))
     nodes = [*ranks, *sorted({*adders, *copiers})]

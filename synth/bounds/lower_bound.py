@@ -50,7 +50,7 @@ _DIRECTIONS = (
 MAX_REACH = 2**30
 """Maximum of (number of links) * (largest hop distance), because the search for cuts visits long paths hop by hop."""
 MAX_PRICED_CELLS = 2**18
-"""The hop-count bound is computed if ranks * links is at most this. Its check then takes at most about a second."""
+"""For alltoall, a bound with equal prices is computed if ranks * links is at most this. Checking it takes a second."""
 _MOST_WIDTHS = 16
 
 
@@ -254,9 +254,9 @@ def _boxes(topology: Topology) -> Iterator[Nodes]:
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
 _SMALL = 200
-"""On networks of at most this many nodes, a group may also be extended by switches that are not direct neighbours."""
+"""On networks of at most this many nodes, a group may be enlarged by switches that are not its direct neighbours."""
 FEW_ACTORS = 14
-"""Partitions are improved by moving single nodes if at most this many nodes are ranks or reduce or copy data."""
+"""If at most this many nodes are ranks or switches that reduce or multicast, moves of single nodes are tried."""
 
 Label = list[int]
 """Group number of each node, or -1 if the node belongs to no group."""
@@ -268,7 +268,7 @@ class GroupedFabric:
     into:       (source, bandwidth) of each node's incoming links or, if `outward`, (target, bandwidth) of its outgoing
                 links
     far:        (other end, bandwidth) of each node's links in the opposite direction to `into`
-    processing: switches that must be in a group: those that add or, if `outward`, those that multicast
+    processing: switches that must be in a group: those that reduce or, if `outward`, those that multicast
     limits:     switch that reduces at a limited rate -> this rate, in units of 1 / `scale`; empty if `outward`
     scale:      factor by which bandwidths of the topology were multiplied to make them integers
     """
@@ -331,7 +331,7 @@ class GroupedFabric:
         return [self._with_passing(group, members) for group in homes]
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` together with switches that reduce its incoming bandwidth, chosen greedily.
+        """Return `group` with additional switches, chosen greedily, that make its incoming bandwidth smaller.
 
         Only switches outside `members` that can reach `group` through other such switches are considered.
         """
@@ -413,10 +413,10 @@ def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
 
 
 def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:
-    """Return the best known bound on `collective` if switches may multicast and reduce data, or None if none can.
+    """Return the best known bound on `collective` if switches may multicast and reduce data; None if none can do so.
 
-    Bounds from cuts hold for any schedule. Bounds from groups hold for every schedule that only copies and adds. The
-    result differs from `lower_bound` only for allreduce, because the other collectives are bounded by cuts.
+    Bounds from cuts hold for any schedule. Bounds from groups hold for every schedule that only copies and sums data.
+    The result differs from `lower_bound` only for allreduce, because the other collectives are bounded by cuts.
 
     achieved: time per byte of a verified schedule; the search ends when a bound reaches this time
 

@@ -199,7 +199,7 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tup
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut whose links cannot carry k trees per shard, or None. Tests even ranks that were already settled."""
+    """Return a cut whose links cannot carry k trees per shard, or None. Also tests ranks that are already settled."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -239,7 +239,7 @@ class Bound:
             earns at most its price times its bandwidth. `prices` has one price per link.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link's price is the total weight of
             the cuts that it enters (leaves). The `worth` of a switch that cannot copy (reduce) increases the prices of
-            links into (out of) it, and reduces the prices of links out of (into) it.
+            links into (out of) it, and lowers the prices of links out of (into) it.
         k: if not None, the bound only holds for schedules with k trees per shard.
         in_network: whether the bound also holds if switches multicast and reduce.
     """
@@ -330,7 +330,7 @@ class Optimum:
 
     @property
     def time_per_shard(self) -> Fraction:
-        """Time per shard, U / k, in 1 / bandwidth_unit (1 / x* in the paper)."""
+        """Time per shard, U / k, in 1 / bandwidth_unit (1 / x* in the bandwidth-optimal pipeline paper)."""
         return self.trees_per_bandwidth / self.k
 
     @property

@@ -92,8 +92,8 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
 def switch_bound(topology: Topology, collective: Collective) -> optimum.Bound | None:
     """Return the bound due to switches that cannot copy, or None if no such switch has more bandwidth out than in.
 
-    For reduce_scatter and reduce, it is the bound due to switches that cannot add and have more bandwidth in than out.
-    Also returns None if there are more than `MAX_LINKS` links, or if the linear program fails.
+    For reduce_scatter and reduce, the bound is due to switches that cannot reduce data and have more bandwidth in than
+    out. Also returns None if there are more than `MAX_LINKS` links, or if the linear program fails.
     """
     search = optimum.search_for(topology, collective)
     outward = optimum.cut_direction(collective) == "out-of"

@@ -1,4 +1,4 @@
-"""Finds the best allreduce along pairs of trees: in-trees add up each root's data, and out-trees spread the results.
+"""Finds the best allreduce along pairs of trees: in-trees collect sums at roots, and out-trees spread the results.
 
 Each root may own any fraction of the vector, and in-trees and out-trees may share a link in any proportion (ForestColl,
 appendix E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is better if some
@@ -106,7 +106,7 @@ class TreeProgram:
             and in-trees. Roots or arcs that symmetries map to one another may share a variable.
         sinks: flags per node; cuts are only searched around the flagged compute nodes.
         is_mirrored: whether in-trees are reversed out-trees; in-trees then need no rows.
-        advice: what to do if the solver fails.
+        advice: what the error message recommends if the solver fails.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class TreeProgram:
         return np.maximum(0.0, point), np.maximum(0.0, -marginals)
 
     def start_over(self) -> None:
-        """Make `solve` start from scratch. Its interior-point method is slower, but makes root rates more equal."""
+        """Make the next `solve` start from scratch, with a slower method that makes root rates more equal."""
         self._program = None
 
     def multipliers(self, marginals: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -268,7 +268,7 @@ _DENOMINATORS = (100, 1000, 10_000, 2**24)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairSplit:
-    """A division of the network's bandwidth between out-trees and in-trees that satisfies all cuts.
+    """A division of the bandwidths of `arcs` between out-trees and in-trees that satisfies all cuts.
 
     Attributes:
         roots: rate of the out-trees of each rank, which is also the rate of its in-trees.
@@ -284,7 +284,7 @@ class PairSplit:
 
     @property
     def rate(self) -> Fraction:
-        """Rate M / T_B of the allreduce."""
+        """Rate of the allreduce, M / T_B: the vector size divided by the bandwidth time."""
         return sum(self.roots, Fraction(0))
 
 
@@ -328,7 +328,7 @@ def pairs_if_countable(topology: Topology, even: bool = False) -> TreePairs | No
 
 
 def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
-    """Return the best pairs of trees for allreduce. Rounding may leave a gap to the bound, but it is usually 0.
+    """Return the best pairs of trees for allreduce. Rounding may leave a gap to the bound, but the gap is usually 0.
 
     Solves the linear program with the known cuts, adds the cuts that the solution violates, and repeats this. Then the
     solution is rounded down and checked exactly, and the dual values of the cuts are rounded to a certificate.
@@ -417,7 +417,7 @@ def _certificate(topology: Topology, program: TreeProgram, marginals: Floats, la
 
 
 def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fraction]) -> PairSplit | None:
-    """Return the split with the exact `values`, reduced where they exceed the limits of links or switches.
+    """Return the split with the exact `values`, lowered where they exceed the limits of links or switches.
 
     Args:
         values: the rate of each root, then each arc's bandwidth for out-trees, then each arc's bandwidth for in-trees.
@@ -433,7 +433,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
 
 
 def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: Fraction) -> PairSplit | None:
-    """Return the split with the values `whole` * `unit`, reduced where they exceed the limits of links or switches."""
+    """Return the split with the values `whole` * `unit`, lowered where they exceed the limits of links or switches."""
     roots, gather, reduce = np.split(whole, np.cumsum([topology.compute_count, len(arcs.width)]))
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     gather = np.minimum(gather, room)

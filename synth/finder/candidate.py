@@ -27,7 +27,7 @@ MAX_DEGREE = 8
 """Maximum degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Orbits count as few if one node per orbit and these nodes' in-neighbours are at most 1 / `_FEW` of all nodes."""
+"""Orbits count as few if one node per orbit, with its in-neighbours, make up at most 1 / `_FEW` of all nodes."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Maximum node count unless symmetries leave few orbits (see `_FEW`), because the time is quadratic otherwise."""
 
@@ -88,7 +88,7 @@ class Traits:
 
 
 class AllgatherCost(NamedTuple):
-    """Cost of an allgather: number of steps, and bandwidth time T_B in units of M / B."""
+    """Cost of an allgather: number of steps, and bandwidth time T_B in units of M / B (`bandwidth_factor`)."""
 
     steps: int
     bandwidth_factor: Fraction

@@ -37,7 +37,7 @@ MAX_SEARCH_NODES = 2**11
 _EXTRA_STEPS = 6
 _SURELY = 18
 _WORK = 2**24
-"""Number of group elements that one task visits."""
+"""Approximate limit on nodes * degree * trials in one task, which always makes 64 trials if that many are useful."""
 
 
 @cache

@@ -41,21 +41,24 @@ from chorale.synth.topology.topology import Topology
 DISTANCE_REGULAR_STEPS: Mapping[int, int] = {
     6: 2, 9: 2, 10: 3, 14: 3, 15: 3, 16: 4, 21: 3, 26: 3, 32: 4, 35: 3, 45: 4, 70: 7, 80: 4, 189: 6, 728: 6,
 }  # fmt: skip
-"""Maps m to the number of steps of the BFB allgather on distreg:4,m (table 8 of the paper)."""
+"""Maps m to the number of steps of the BFB allgather on distreg:4,m (Zhao et al., table 8)."""
 
 _TWO_WAY = Traits(simple=True, self_loops=False, bidirectional=True, reverse_symmetric=True)
 _TWO_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=True, reverse_symmetric=True)
 _ONE_WAY = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=True)
 _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, reverse_symmetric=True)
 PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
-"""Names of the base graphs in the database that are also used in the paper."""
+"""Names of those base graphs in the database that the paper by Zhao et al. also uses."""
 _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 BaseSet = Literal["all", "paper"]
 BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield networks of this size on which BFB is bandwidth-optimal. paper_only: use only families from the paper."""
+    """Yield networks of this size on which BFB is bandwidth-optimal.
+
+    paper_only: whether to yield only members of families that the paper by Zhao et al. uses
+    """
 
     def member(spec: str, steps: int, traits: Traits) -> TopologyCandidate:
         return base_candidate(spec, nodes, degree, AllgatherCost(steps, least_bandwidth_factor(nodes)), traits)
@@ -95,8 +98,9 @@ def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Itera
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
     """Yield networks of this size from families without a formula for BFB's cost, which is computed on the network.
 
-    Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families have
-    one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for powers of the degree.
+    A bidirectional network of this size exists only if nodes * degree is even; there is always a circulant then. The
+    other families have one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for
+    powers of the degree.
     """
     chosen = [(spec, _TWO_WAY) for spec in _circulants(nodes, degree)]
     if not bidirectional and degree >= 2 and nodes > degree + 1:
@@ -174,7 +178,7 @@ class BaseSources:
     """The base topologies that a search may use.
 
     scores:        cache of the costs that are computed for bases without a formula
-    bases:         "all", or "paper" for only the bases in the paper's tables 8 and 9
+    bases:         "all", or "paper" for only the bases in tables 8 and 9 of Zhao et al.
     bidirectional: whether every link must have a reverse link
     extra_bases:   maps (nodes, degree) to additional bases, for example from a search in this run
     """
@@ -200,7 +204,7 @@ class BaseSources:
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return the candidate for an expansion of `base`: a copy of `base` with the fields in `changes`.
+    """Return the candidate for an expansion of `base`: a copy of `base` in which `changes` replace fields.
 
     Its cost is only known exactly if `base` uses a stored schedule.
     """

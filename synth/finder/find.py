@@ -89,7 +89,8 @@ def break_ties(
 ) -> list[TopologyCandidate]:
     """From each group of equal cost, choose the candidate with the highest all-to-all rate.
 
-    Rates are compared by their certified lower bounds. `tie_break` decides between equal rates and for large networks.
+    Rates are compared by their certified lower bounds. If these are equal, or if networks are too large to compute
+    rates, `tie_break` decides.
     """
     contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
     rates = rates_of([one.spec for group in contenders if len(group) > 1 for one in group], executor, progress)
@@ -119,8 +120,7 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
     Above `MAX_EXPANDED_RANKS` ranks, only schedules in symmetric form are made.
 
     Raises:
-        CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly this cost, or if a prediction
-            differs from this cost.
+        CheckFailed: if the verified schedule or the prediction has another cost, node count or degree.
     """
     topology = parse_topology(candidate.spec)
     ranks = topology.compute_count
@@ -183,9 +183,9 @@ class FinderQuery:
     """A search for topologies of `nodes` nodes, each with `degree` outgoing and `degree` incoming links.
 
     bidirectional: whether every link must have a reverse link
-    bases:         "all", or "paper" for only the paper's bases
+    bases:         "all", or "paper" for only the bases in tables 8 and 9 of Zhao et al.
 
-    Raises InvalidInput if no such network exists or it would be too large.
+    Raises InvalidInput if no such network exists, or if the network would be too large.
     """
 
     nodes: int
@@ -249,7 +249,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """Result of a search: the Pareto frontier, sorted by steps, and other candidates.
+    """Result of the search `query`: the Pareto frontier, sorted by steps, and other candidates.
 
     considered: number of candidates whose predicted or exact costs were compared
     scored:     number of topologies whose BFB cost was computed
@@ -287,7 +287,7 @@ def find(
             a verified schedule, unless the schedule would be too large.
         goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns only the
             few best results; `both` uses all three criteria. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
-        allowed: returns whether a candidate may be chosen; None allows all.
+        allowed: function that returns whether a candidate may be chosen; None allows all candidates.
 
     Returns:
         The frontier and statistics of the search.

@@ -34,7 +34,7 @@ _IN_ORDER = (
 
 
 def stays_in_order(shape: BufferShape) -> bool:
-    """Return whether every chunk stays in one buffer, in the order of chunk numbers, throughout the program."""
+    """Return whether all chunks stay in the same buffer, in the order of their indices, throughout the program."""
     return shape.in_place and shape.collective in _IN_ORDER
 
 
@@ -42,9 +42,9 @@ class Placement:
     """Tracks the `current` location of each chunk at each rank, and where the rank will store it on `arrival`.
 
     A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
-    elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored directly in the
-    output. Chunks that a rank only forwards go to scratch, except that in-place reduce_scatter keeps partial sums in
-    its buffer. In a reduce, only the root ever writes to its input or output.
+    elsewhere, so that an out-of-place program needs no initial copy. Chunks of the result are stored directly in the
+    output. Chunks that a rank only forwards go to scratch, except that an in-place reduce_scatter keeps partial
+    sums in its only buffer. In a reduce, only the root ever writes to its input or output.
     """
 
     def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
@@ -133,9 +133,9 @@ class Placement:
 def _moments(
     shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False
 ) -> NDArray[np.int32]:
-    """Return int32[ranks, chunks]: first step (last, if `latest`) in which a rank sends or receives a chunk, or -1.
+    """Return int32[ranks, chunks]: first (or `latest`) step in which a rank sends or receives a chunk; -1 for none.
 
-    rank: the sender of each message, to find steps with sends, or the receiver, to find steps with receives
+    rank: for each message, its sender (to find steps with sends) or its receiver (to find steps with receives)
     """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     row, chunk = (column if latest else column[::-1] for column in messages.cells())
@@ -179,7 +179,7 @@ class FragmentLimits:
     """Limits on the size of fragments. One send and one receive instruction move each fragment.
 
     longest:   maximum number of chunks in any fragment
-    exchanged: the maximum in steps in which some rank receives into memory from which it also sends
+    exchanged: the same maximum for steps in which some rank receives into memory from which it also sends
     across:    whether a fragment may span several messages of a connection
     """
 
@@ -189,7 +189,7 @@ class FragmentLimits:
 
 
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
-    """Return the fragments of all messages. Afterwards, `placement.current` has the state after the last message.
+    """Return the fragments of all messages. Afterwards, `placement.current` describes the end of the program.
 
     A step sends the data that were in memory before the step. If a rank receives into memory from which it sends, the
     receive has to wait for the send. Two ranks that exchange data in this way would wait for each other forever if a

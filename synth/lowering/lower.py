@@ -56,12 +56,12 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
     Each instance is a copy of the schedule that uses its own part of every shard and its own channels. A rank has one
     thread block for each direction of a connection, or one block for two directions if blocks are scarce. A block
-    executes the schedule's steps (the depths, if it has trees) in order and waits only if necessary. Programs for
+    executes the schedule's steps (or the levels of its trees) in order and waits only if necessary. Programs for
     uneven collectives are always out of place. O(chunks moved * log(chunks of a step)).
 
     Args:
         verified: The schedule.
-        options: The target, and how to lower.
+        options: The target, and the settings for lowering.
         seeks_fit: Whether an error message suggests options that fit. Finding them takes further attempts.
 
     Raises:
@@ -102,7 +102,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
 
 def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """Return `schedule` with switches turned into processes. Raises InvalidInput if the target has no processes."""
+    """Return `schedule` with switches turned into processes. Raises InvalidInput if the target does not allow this."""
     if not schedule.is_in_network:
         return schedule
     if options.target != PROCESS_TARGET:
@@ -275,7 +275,7 @@ def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool
     """
 
     def largest(high: int, with_count: Callable[[int], LoweringOptions]) -> list[LoweringOptions]:
-        """Find the largest count below `high` that fits, by bisection. Return options with this count, or []."""
+        """Return a list of the options with the largest count below `high` that fits, or [] if no count fits."""
         low = 1
         if high == 1 or not fits(with_count(1)):
             return []

@@ -62,7 +62,7 @@ class Visits(NamedTuple):
     run:       for each visit, the run that it belongs to
     rows:      for each visit in order of runs, its row
     run_first: for each run, index of its first entry in `rows`; at the end, the number of visits
-    is_last:   1 for the last run of each cell, otherwise 0
+    is_last:   for each run, 1 if it is the last run of its cell, otherwise 0
     """
 
     first: Column
@@ -177,7 +177,7 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
 """In trees with at least this many levels, each channel is used for a range of levels or for a time interval.
 
-Trees with fewer levels would not become faster.
+This would not make trees with fewer levels faster.
 """
 MIN_LEVELS_FOR_TIMETABLE = 3
 """Trees with at least this many levels follow a timetable. For shallower trees, ordering by depth is good enough."""
@@ -206,7 +206,7 @@ class ChannelMessages:
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[NarrowColumn, NarrowColumn]:
-        """Return (message numbers, chunk numbers) as columns with one row per chunk of each message, in order."""
+        """Return two columns, message index and chunk index, with one row for each chunk of each message, in order."""
         length = self.end - self.first
         before = np.cumsum(length, dtype=np.int32) - length
         row = np.repeat(np.arange(len(length), dtype=np.int32), length)
@@ -239,7 +239,7 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 
     Chunks in one transfer are forwarded only when all of them have arrived, so fewer chunks are better. However, with
     few chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
-    number of chunks that stays well below the limits, or the length of the longest transfer if none does.
+    number of chunks that keeps transfer counts well below the limits, or the longest transfer's length if none does.
     O(rows * log(chunks of a transfer)).
     """
     transfers, links = vector.transfers, schedule.topology.links

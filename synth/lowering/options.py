@@ -31,10 +31,10 @@ class LoweringOptions:
     sm_count:  number of the device's streaming multiprocessors, which is the number of a rank's blocks that can run
                simultaneously; None for the target's default
     fuse:      whether a rank receives and forwards data in one instruction if possible, instead of in two blocks
-    chunks:    chunks per shard in each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
+    chunks:    chunks per shard in each instance (`chorale.synth.lowering.vector_layout`); None to keep the schedule's
     min_bytes, max_bytes: smallest and largest vector size in bytes for which the program is used; `max_bytes` 0 means
                           no limit
-    reads, block_group, pipeline_bytes, threads, vector_bytes: for one-sided targets, see
+    reads, block_group, pipeline_bytes, threads, vector_bytes: options of one-sided targets, explained in
                `chorale.synth.programs.program`
     ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the
                topology

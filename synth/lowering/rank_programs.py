@@ -1,7 +1,7 @@
 """Turns fragments into the instructions of each rank, and distributes these over thread blocks.
 
 If a rank forwards exactly the chunks that it received, the receive and the send are fused into one instruction. This
-module also finds the blocks that deadlock in a program.
+module also finds the blocks of a program that would deadlock.
 """
 
 import sys
@@ -112,8 +112,8 @@ def fuse_ops(
 ) -> tuple[UnscheduledOps, Joins]:
     """Fuse receives and sends of a rank. Return (instructions, pairs of directions that must share a block).
 
-    A send can be fused with the receive that wrote everything it sends. The two directions of the connections then
-    share a block, in which their instructions take turns. Therefore directions are only joined if few of their
+    A send can be fused with the receive that wrote everything it sends. The receiving and the sending direction
+    then share a block, in which their instructions take turns. Therefore directions are only joined if few of their
     instructions remain unfused. The order of messages on each connection does not change.
     O(cells touched + instructions * log(instructions)).
 
@@ -242,7 +242,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> tuple[C
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Map sending and local directions that share a block to the receiving direction in it (as indices of `keys`)."""
+    """Choose directions that share a block. Return {sending or local: receiving direction}, as indices of `keys`."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]

@@ -1,7 +1,7 @@
 """Turns schedules in which switches reduce or multicast into MSCCL++ plans, or into programs with a process per switch.
 
 A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
-with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks. All
+with one operation (`glres`), it makes the switch sum these chunks over all ranks and store the sums at all ranks. All
 ranks exchange relaxed signals before this operation, to know that all ranks have begun, and after it, to know that all
 have finished. No MSCCL++ release can read an operation that stores the sums at one rank only, so other trees, for
 example over several boxes, cannot become plans.
@@ -87,7 +87,7 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> plan.ExecutionP
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> plan.RankPlan:
-    """Return the plan of `rank`: it synchronises with all ranks before and after the switch adds the chunks `own`."""
+    """Return the plan of `rank`: it synchronises with all ranks before and after the switch sums the chunks `own`."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
     nop = plan.Operation(plan.Action.NOP)

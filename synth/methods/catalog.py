@@ -212,7 +212,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Maps names in other libraries and papers, as `chorale.synth.errors.plain` returns them, to names in `METHODS`."""
+"""Maps names in other libraries and papers, simplified by `chorale.synth.errors.plain`, to names in `METHODS`."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {

@@ -36,7 +36,7 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
     An allreduce adds data on the way up to each tree's root and copies the sums back down, in 2 * height steps. For
     broadcast and reduce, ranks are rotated so that the collective's root is the root of the first tree. In the second
-    tree, where it is a leaf, this rank is moved to the top and becomes the parent of the previous root. On networks
+    tree, the same rank is a leaf, so it is moved to the top and becomes the parent of the previous root. On networks
     other than dbt:N, data take shortest routes.
     """
     ranks = topology.compute_count

@@ -31,7 +31,7 @@ Column: TypeAlias = NDArray[np.integer]
 Ids = NDArray[np.int32]
 Origin = Literal["own", "mirrored", "bfb"]
 ScheduleOfBase: TypeAlias = Callable[[str, bool], Schedule]
-"""Makes the allgather of the network with this spec, or of its transpose if the second argument is true."""
+"""Function that makes the allgather of the network with a given spec, or of its transpose if the flag is true."""
 _EXPANSIONS = ("bidirectional", "line", "degree", "power", "product")
 
 

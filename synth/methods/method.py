@@ -23,7 +23,7 @@ class Options:
     Attributes:
         chunks: chunks per shard; None for the smallest number that reaches the method's best time.
         k: trees per root; None for the smallest number that reaches the optimum.
-        objective: which of equally fast tree packings to prefer: low trees, few trees, or a balance of both.
+        objective: whether to prefer low trees, few trees, or a balance of both among equally fast tree packings.
         seed: seed of random choices, 0 to 2^31 - 1.
         warm_start: an older schedule, whose trees are kept where possible.
         gap: acceptable time above the optimum, relative to the optimum, if the optimum needs more than 96 trees per

@@ -160,7 +160,7 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int = 0) -> list[SendStep]:
-    """Return a ring reduce_scatter in which owners get sums from `ahead` ranks before and `back` ranks after them.
+    """Return a ring reduce_scatter: each rank gets data from `ahead` ranks before it and `back` ranks after it.
 
     It takes max(ahead, back) steps. With `ahead` = N - 1 and `back` = 0, sums go around the ring: in step t, position p
     forwards the sum for position p - 1 - t. If both are about N / 2, this is BFB on a ring, backwards in time. Source:

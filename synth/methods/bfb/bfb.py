@@ -93,8 +93,8 @@ def symmetric_bfb(
     """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
     An allgather has the same steps, chunks and cost as the result of `bfb_allgather`, because symmetries map rank 0 to
-    all other ranks, so that all ranks need the same time in each step. A reduce_scatter has those of the allgather on
-    the transpose. O(degree * links) for hop counts, plus the time for the flow problems of one rank.
+    all other ranks, so that all ranks need the same time in each step. A reduce_scatter has the steps, chunks and cost
+    of the allgather on the transpose. O(degree * links) for hop counts, plus the time for one rank's flow problems.
 
     Raises:
         InvalidInput: if symmetries of `topology` do not map rank 0 to every rank, and in the same cases as

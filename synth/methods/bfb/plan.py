@@ -44,7 +44,7 @@ class LatencyTicks:
     """Converts ticks, the integer time unit of kernels, to seconds for vectors of `size_bytes`.
 
     shard_s: time of a shard on a link of capacity 1, in seconds
-    grain:   the same time in ticks
+    grain:   number of ticks in `shard_s`
     first_s: smallest latency of any link, in seconds. Ticks do not include it, so it is added to the time of each step.
     """
 
@@ -84,10 +84,10 @@ def delays_in_ticks(
 def require_magnitude(
     clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
 ) -> None:
-    """Raise InvalidInput unless times fit into 64 bits. `capacity` is the largest total capacity into a node.
+    """Raise InvalidInput unless the times that kernels compute fit into 64 bits.
 
     Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication;
-    `delay` is the largest delay in ticks.
+    `delay` is the largest delay in ticks, and `capacity` is the largest total capacity of the links into a node.
     """
     if (shards * clock.grain + capacity * delay) * capacity * chunks < 2**62:
         return

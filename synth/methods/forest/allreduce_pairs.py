@@ -119,8 +119,8 @@ def _apportioned_pairs(
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
     """Round `split` to whole trees like `integral_pairs` without k. If this loses more than 0.1 %, seek faster trees.
 
-    The cause may be links that are too narrow for one tree, so splits without tiny flows, and small numbers of pairs
-    per rank, are tried as well.
+    Links that are too narrow for one tree may cause such a loss, so splits without tiny flows, and small numbers of
+    pairs per rank, are tried as well.
 
     gap: accepted time above the optimum (relative), if the optimum needs more than `FEW_TREES` pairs per rank
     """

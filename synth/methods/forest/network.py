@@ -55,6 +55,7 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
     """Return the network in which link i carries up to `carried[i]` trees. Capacities of parallel links are added up.
 
     Raises InvalidInput if supplies would exceed 64 bits. O(links log links).
+
     carried: int64 per link, at most `trees_on_links`
     supply:  int64 per rank, number of trees rooted there
     """

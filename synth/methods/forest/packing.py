@@ -364,7 +364,7 @@ class _Packing:
         self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
-        """Add each of `trees`, in order, unless it leaves too little capacity for all other trees."""
+        """Add each of `trees`, in order, unless it leaves too little capacity for the trees that are still needed."""
         self._keep(no_trees(self.nodes))
         while len(trees):
             sound = self._feasible(trees)
@@ -412,7 +412,7 @@ class _Packing:
         return True
 
     def add_exactly(self) -> None:
-        """Grow one tree to all nodes. Backtrack whenever too little capacity is left for other trees."""
+        """Grow one tree to all nodes. Backtrack if too little capacity remains for the trees that are still needed."""
         root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)

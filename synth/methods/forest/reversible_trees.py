@@ -1,7 +1,7 @@
 """Makes trees over ranks and switches that collect sums or spread results, and schedules that use these trees.
 
-The switches of a tree can add or multicast. A schedule of pairs sums the vector along inward trees and spreads the
-results along outward trees, without a barrier between the two phases.
+The switches in a tree can reduce or multicast data. A schedule of pairs sums the vector along inward trees and
+spreads the results along outward trees, without a barrier between the two phases.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def packed_trees(
 def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
     """Return (int64 per edge: step in which its source sends a result, int64 per tree: number of steps).
 
-    Steps are counted from the root. A rank sends one step after receiving, a switch in the same step. O(edges *
-    height).
+    Steps are counted from the root. A rank sends one step after it has received; a switch forwards data in the
+    step in which it receives them. O(edges * height).
     """
     ranks, nodes = topology.compute_count, topology.node_count
     step = np.full(len(trees.root) * nodes, -1, dtype=np.int64)

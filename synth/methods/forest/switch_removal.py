@@ -179,7 +179,7 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
 
 
 class _Removal:
-    """A removal of switches in progress.
+    """State of `remove_switches`: the switches that are left, and the known cuts.
 
     level: for each node, its hop count from the nearest rank in the original network
     sets:  sink sides of the cuts that are known so far

@@ -128,7 +128,7 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
 
 
 class Turn(NamedTuple):
-    """A step of a grid algorithm: step `number` in dimension `axis`. It moves piece `piece` of `pieces` equal ones."""
+    """A step of a grid algorithm: step `number` in dimension `axis`. Moves piece `piece` of `pieces` equal pieces."""
 
     axis: int
     number: int

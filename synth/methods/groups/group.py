@@ -61,13 +61,13 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
 
 
 def are_few(groups: tuple[Group, ...]) -> bool:
-    """Return whether `groups` are small enough to be planned with the linear program."""
+    """Return whether `groups` have few enough ranks, roots and sources for the linear program."""
     few = sum(group.commodities for group in groups) <= MAX_COMMODITIES
     return few and max(len(group.ranks) for group in groups) <= MAX_LP_RANKS
 
 
 def require_few(groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput if the groups are too large for the linear program, or have too many roots and sources."""
+    """Raise InvalidInput if `groups` have too many ranks, roots or sources for the linear program (see `are_few`)."""
     if not are_few(groups):
         count, largest = sum(group.commodities for group in groups), max(len(group.ranks) for group in groups)
         rule = (

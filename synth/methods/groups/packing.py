@@ -102,7 +102,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
 
     Each of at most 80 rounds solves a linear program with one row per link and one per commodity. On boxes with rails,
     a plan in closed form is made first. It is returned if its time is at most the fraction `close` above the bound or
-    if there are too many commodities; otherwise, the rounds start from it.
+    if there are too many commodities for the linear program; otherwise, the rounds start from it.
 
     Raises:
         InvalidInput: if the groups cannot be planned together.
@@ -236,7 +236,7 @@ class GroupSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedSchedules:
-    """Schedules of all groups, which run at the same time on one network.
+    """Schedules of all groups (`members`), which run at the same time on one network.
 
     time:   time that the busiest link needs for the data of all groups, in data / bandwidth
     lower:  lower bound on the time of any plan for all groups, in the same unit
@@ -277,8 +277,8 @@ def shared_schedules(topology: Topology, packing: rings.GroupPacking, chunks: in
 def loads_alone(topology: Topology, group: Group) -> list[rings.GroupLoads]:
     """Return the link loads of a plan in which `group` runs alone.
 
-    A plan in closed form sends data within a box only over the box's own links. Sending such data also through NICs and
-    other boxes could make a group that runs alone faster by less than 1/8, so a plan within 1/8 of the bound is enough.
+    A plan whose time is within 1/8 of the bound is enough. A plan in closed form sends data within a box only over the
+    box's own links. Sending them through NICs and other boxes as well would save less than 1/8 of the time.
     """
     packing = pack_groups(topology, [group], Fraction(1, 8))
     return list(rings.loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))

@@ -113,7 +113,7 @@ class Commodity:
 class GroupPacking:
     """A plan for several groups.
 
-    ways:   for each commodity, the routings that it uses
+    ways:   for each of `commodities`, the routings that it uses
     shares: for each commodity, the fraction of its data that takes each of these routings
     prices: int64[links], link prices that prove `lower`
     lower:  lower bound on the time of any plan, in data / bandwidth

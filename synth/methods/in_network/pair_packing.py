@@ -41,7 +41,7 @@ Column = dict[int, int]
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Maximum number of ranks and switches in a tree: if all roots are compared, and if rank 0 is the only root."""
+"""Maximum number of ranks and switches in a tree: first if all roots are compared, then if rank 0 is the only root."""
 _MAX_WORK = 2**17
 """Approximate limit on (number of trees made in all rounds) * (number of nodes in a tree)."""
 MAX_TREES = 2**11
@@ -63,7 +63,7 @@ _CostedTree = tuple[float, Edges]
 
 
 class Pair(NamedTuple):
-    """A tree that collects sums at `root` (a rank or a switch that reduces), and a tree that spreads the results."""
+    """A tree that collects sums (`inward`) at a rank or switch (`root`), and a tree that spreads them (`outward`)."""
 
     root: int
     inward: Edges
@@ -72,7 +72,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairPacking:
-    """Pairs of trees, and the rate at which each pair moves data.
+    """Pairs of trees, and the rate at which each pair moves data (`rates`).
 
     certificate: proof that no pairs of trees have a larger total rate; None if not all pairs were compared
     """

@@ -44,7 +44,7 @@ def mates_of(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
-    """Return `topology` with the bandwidths of opposite links made equal, by reducing the larger one.
+    """Return `topology` with the bandwidths of opposite links made equal, by lowering the larger one.
 
     Returns None if a link has no opposite link. Links keep their ids, and trees that fit into the result also fit into
     `topology`.
@@ -62,7 +62,7 @@ def with_equal_widths(topology: Topology) -> Topology | None:
 
 
 def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
-    """Return the exact rate of an allreduce along `pairs`, as limited by links and by how fast switches can add."""
+    """Return the exact rate of an allreduce along `pairs`, limited by links and by how fast switches reduce data."""
     loads = np.zeros(len(topology.links), dtype=np.int64)
     for trees in (pairs.inward, pairs.outward):
         offsets, links = trees.routes.offsets, trees.routes.link_ids

@@ -1,7 +1,8 @@
 """Plans paths for tokens that go to several ranks (mixture of experts) and whose results are summed on the way back.
 
-On boxes with rails, a token is sent only once to each other box that needs it, and copied there. NICs are balanced as
-in `chorale.synth.methods.traffic.two_level`. On other networks, ranks copy tokens along trees of cheap paths.
+On boxes with rails, a token is sent only once to each other box that needs it, then copied within that box to every
+rank that needs it. NICs are balanced as in `chorale.synth.methods.traffic.two_level`. On other networks, ranks copy
+tokens along trees of cheap paths.
 """
 
 from collections.abc import Callable, Mapping
@@ -303,7 +304,7 @@ def _shared(
     amount, copies: chunks of each row, and how often its unit `unit[row]` would send each chunk
     load, level:    for each unit, its load and the limit on its load, in chunks
     helpers:        function of a row and its unit that returns the units that could make the copies instead, as
-                    pairs (1 if the row must be sent to that unit only for this purpose, else 0; that unit)
+                    pairs (extra, unit); `extra` is 1 if the row must be sent to the unit only for this, else 0
 
     Returns:
         Columns of parts of rows: row, first chunk, number of chunks, unit that copies the part (-1: the row's own).
@@ -477,7 +478,7 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return edges to those relays to which `star` has no edge for the row. One edge may serve several boxes."""
+    """Return the edges to relays that `star` lacks for each row. One edge may carry data for several boxes."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]

@@ -47,7 +47,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """Ranks whose NICs send and receive each pair's data, both int32[source, target]; -1 for pairs within a box."""
+    """Ranks whose NICs send (`sender`) and receive (`receiver`) a pair's data, int32[source, target]; -1 in a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -139,7 +139,7 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return (time of the slowest cut around a rank, a box or all ranks at one place; links of it). O(ranks^2)."""
+        """Return (time of the slowest cut around a rank, a box or all ranks at one place; its links). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
         amounts = sent.sum(axis=1), sent.sum(axis=0)
         for groups, has_lanes, has_nics, widths in self._cuts:
@@ -314,7 +314,7 @@ class _Graph:
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
         """Return the nodes on the path from `rank` to its rail's switch, or None if there is no such path.
 
-        If the path leads to another rank instead, it ends halfway, at the node that takes the place of a switch.
+        If the path leads to another rank instead, the result ends at the middle node, which serves as the switch.
         """
         outside = self.near[rank] - box
         path = [rank]

@@ -155,7 +155,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Divide the matrix into chunks of the amounts' greatest common divisor, or larger ones if there are too many."""
+    """Divide the amounts into chunks of their greatest common divisor, or larger chunks if there would be too many."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))

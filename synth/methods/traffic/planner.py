@@ -58,7 +58,7 @@ BASELINES: Mapping[str, str] = {
     "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
     "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
 }
-"""Ways in which libraries send traffic. A plan is compared with the fastest. In a single box, all are like `direct`."""
+"""Ways in which libraries send traffic, with descriptions. In a single box, all of them do the same as `direct`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +87,7 @@ def plan_traffic(
 ) -> TrafficPlan:
     """Return a plan that sends `matrix` over any routes in parallel, with a certified bound on its time.
 
-    Boxes with rails have a closed form. On other networks, or if the result is not within `gap`, flows are planned.
+    Boxes with rails have a plan in closed form. On other networks, or if that is not within `gap`, flows are planned.
 
     Args:
         topology: the network.
@@ -166,7 +166,7 @@ def _plan_flows(
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
     """Return a plan for `matrix` along the flows of `plan`. If it is not within `gap`, also make a new plan.
 
-    The new plan is made like a first plan, and the faster one is returned. Boxes with rails use a closed form again.
+    The fastest plan is returned. On boxes with rails, the closed form is tried first, and used if it is within `gap`.
 
     Raises:
         InvalidInput: if the matrix is for another number of ranks.
@@ -277,7 +277,7 @@ def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return the fastest of `plan`, which rounding to chunks may have slowed, and plans with the paths of libraries."""
+    """Return `plan` or, if rounding to chunks made it slower than paths that libraries use, a plan with such paths."""
     problem, ranks = plan.problem, len(plan.problem.demand)
     paths = ShortestPaths(problem)
     usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}

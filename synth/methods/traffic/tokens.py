@@ -52,8 +52,8 @@ class TokenBatch(NamedTuple):
     experts:   int[tokens, k], the experts of each token; -1 for none
     sources:   int[tokens], the rank on which each token starts
     placement: int[experts, replicas], the ranks with a replica of each expert; -1 for none. A token goes to the replica
-               on its own rank or, if there is none, to a replica on a rank that it visits for another expert. If there
-               is none either, tokens are assigned to all replicas in turn.
+               on its own rank or, if there is none, to a replica on a rank that it visits for another expert. If both
+               are missing, tokens are assigned to all replicas in turn.
     token_bytes: size of a token, in bytes or any other unit
     """
 

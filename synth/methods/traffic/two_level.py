@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailPlan(TrafficPlan):
-    """A plan over boxes with rails.
+    """A plan over boxes with rails (`fabric`).
 
     pieces: the data of each pair of ranks, divided into pieces; `amount` is a number of chunks
     """
@@ -109,7 +109,7 @@ def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
 
 
 def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -> RailPlan:
-    """Return a plan that is at least as fast as libraries, with the bound from cuts around ranks and boxes.
+    """Return a plan that is at least as fast as libraries' paths, with the bound from cuts around ranks and boxes.
 
     Deterministic. A few rounds of O(ranks^2). If the plan is more than 1 % above the bound, tries to prove a better
     bound with link prices.
@@ -183,7 +183,7 @@ def balanced(
 
     A rank with a busy lane sends more data over its own NIC. If the NIC is busy too, it relays less data for others.
 
-    least:  time at which the search stops
+    least:  target time; the search stops close to it
     inside: int64[ranks, places], loads that the lanes already have
     """
     limit = float(least / fabric.scale)
