@@ -95,7 +95,7 @@ BOUNDS = Benchmark(
 )
 
 RANDOM = "random-regular:"
-"""Prefix of a random network's name, followed by DEGREE,NODES. Such a network uses seed 1 and is read like a file."""
+"""Prefix of a random network's name, followed by DEGREE,NODES. Such a network is generated with seed 1."""
 
 
 def _network(spec: str) -> Topology:
@@ -110,7 +110,7 @@ def _network(spec: str) -> Topology:
 def _run_schedule(case: str) -> BenchmarkOutcome:
     """Synthesize the schedule of `case`: `METHOD COLLECTIVE SPEC`, optionally after `k=K` for K trees per root.
 
-    The processor time includes building the network, synthesizing and verifying the schedule, and the bound.
+    The measured processor time covers building the network, synthesis, verification, and computing the bound.
     """
     words = case.split()
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
@@ -214,7 +214,7 @@ def cost_of(
 
 @cache
 def command_limits() -> Mapping[str, tuple[float, float | None]]:
-    """Return command -> limits: seconds on two cores, and memory per process in 10**6 bytes (None: no limit)."""
+    """Return command -> limits: seconds on two cores, and peak memory of a process in 10**6 bytes (None: no limit)."""
     text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
     return {case: tuple(limits) for case, limits in json.loads(text).items()}
 

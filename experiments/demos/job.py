@@ -35,7 +35,7 @@ _RECORDED_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """Runs the demo on an emulated fabric: `steps` training steps, at least two. Records and tables go to `home`."""
+    """Runs the demo on an emulated fabric, with at least 2 training steps. Writes records and tables to `home`."""
 
     topology: Topology
     fabric: EmulatedFabric

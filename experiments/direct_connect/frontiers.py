@@ -1,4 +1,4 @@
-"""Compares the Pareto frontiers of our finder with the paper's, and the best kinds of networks with figure 15."""
+"""Compares our finder's Pareto frontiers and best kinds of networks with those of the direct-connect paper."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -129,7 +129,7 @@ _FUNCTIONS = {"line": _LINE, "power": "P", "product": "C", "degree": "D", "bidir
 _FAMILIES = {"genkautz": "GenKautz", "distreg": "DistReg", "circulant": "Circulant"}
 _BIDIRECTIONAL, _BOUND = "best bidirectional", "bound"
 _POPULAR = 3
-"""The paper calls line graphs popular. We test whether they are among this number of the most frequent kinds."""
+"""The paper calls line graphs popular. They must be among this many kinds that are best most often."""
 
 
 def kind_of(spec: str) -> str:

@@ -1,4 +1,4 @@
-"""Reproduces figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
+"""Reproduces figures 3, 7 and 18 of the direct-connect paper: costs in its model (steps T_L, bandwidth time T_B).
 
 Figures 3 and 18 show how far the bandwidth times of two kinds of networks, line graphs of optimal bases and generalized
 Kautz graphs, are above the minimum. Figure 7 compares large networks of degree 4 with rings, trees and tori, by their
@@ -37,7 +37,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Numbers of nodes for the all-to-all comparison in the text. Ring times depend on the remainder modulo 4."""
+"""Numbers of nodes for the text's all-to-all claims: one for each remainder modulo 4, on which times of rings depend."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -252,7 +252,7 @@ FIGURE_18_MAX_NODES = 2000
 _STRIDE, _QUICK_STRIDE = 7, 50
 _BATCHES = 8
 _MAX_RATIO = 2
-"""Maximum ratio of T_B to its lower bound, according to the figure's caption."""
+"""Maximum ratio of T_B to its lower bound, according to figure 18's caption."""
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:

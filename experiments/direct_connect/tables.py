@@ -235,7 +235,7 @@ _WARM_UP = "hypercube:3"
 
 
 def _table_6(case: tuple[str, str]) -> list[Row]:
-    """Compare a row of table 6 with BFB's costs, which the paper proves optimal, and its seconds on one core."""
+    """Run BFB on one core. Compare its time with a row of table 6, and its costs with the proven minimum."""
     spec, printed_s = case
     topology = parse_topology(spec)
     _load_code()
@@ -288,7 +288,7 @@ TABLE_6 = Experiment(
 
 
 Steps = Literal["Moore", "at most one more", "more"] | int
-"""A claim about T_L: it equals the Moore bound, exceeds it by at most 1, exceeds it on this network, or is a number."""
+"""A claim about T_L: equal to the Moore bound, at most 1 above it, above it by any number, or equal to a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class _Claim:
 
     steps, optimal: claims about T_L (see `Steps`), and whether T_B is optimal
     bfb:  whether BFB reaches these costs; if not, the method `expand` reaches them with a stored schedule
-    note: the reason if a property of our network differs
+    note: the reason if a property of our network differs from the table
     """
 
     family: str

@@ -147,7 +147,7 @@ class SpeedupClaim:
 
 
 def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]:
-    """Return a row for each of the paper's sizes, with times that the model of the testbed predicts or live times."""
+    """Return a row for each size. `where` says whether the times come from the testbed's model or are measured."""
     facts: dict[str, Any] = {"kind": "times", "where": where, "nodes": nodes, "spec": "", "reason": None, "holds": True}
     if where == SIMULATED:
         sizes, schedules = SIZES_BYTES, {rival.name: rival.verified() for rival in rivals}
@@ -221,7 +221,7 @@ FIGURE_6 = Experiment(
 FIGURE_13_NODES = 8
 _NETWORKS = {"hypercube": "hypercube:3", "twisted": "twisted-hypercube:3"}
 _BFB, _HALVING, _RING, _TREES = "BFB", "halving and doubling", "one ring", "double binary tree"
-"""Algorithm names. NCCL cannot run here, so its two algorithms, one ring and double binary tree, stand for it."""
+"""Algorithm names. NCCL cannot run here, so two of its algorithms, one ring and a double binary tree, represent it."""
 _BASELINE = f"{_HALVING} on hypercube"
 _FIGURE_13_RIVALS = tuple(
     Contender(f"{scheme} on {network}", spec, method, chunks)

@@ -48,7 +48,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Networks with `nodes` nodes that train `models`, and claims about them.
+    """Networks with `nodes` nodes that train `models`, and `findings`: claims about the networks.
 
     networks: (kind, method, spec); for each model, only the fastest network of each kind is used
     """

@@ -58,7 +58,7 @@ _PUBLISHED_OPTIMA = (
     (16, "a100:2", {"k": "1", "algbw": "342.86"}),
     (32, "a100:4", {"least_k": "1", "algbw": "266.67"}),
 )
-"""(ranks, network, result of ForestColl's public code: GB/s for the smallest optimal k, or for a given k)."""
+"""(ranks, network, result of ForestColl's public code): its rate in GB/s for a given k, or for the least optimal k."""
 
 _SLOW = "mi250:2"
 _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
@@ -187,7 +187,7 @@ def _predicted_gbps(
 ) -> dict[int, float]:
     """Predict the GB/s at each of `SIZES` with a model fitted to the method's smallest and largest allgather.
 
-    allgather_gbps: returns the known bandwidth of an allgather at a size
+    allgather_gbps: function that returns the known bandwidth of an allgather for a size in bytes
     """
 
     def cost(collective: str) -> Congestion:
@@ -221,7 +221,7 @@ _TABLE_2_PRINTED: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("mi250_16+16", "reduce_scatter", "ForestColl"): ("9.75", "68.8", "146", "177"),
     ("mi250_16+16", "allreduce", "ForestColl"): ("5.26", "42.3", "78.3", "87.4"),
 }
-"""Printed GB/s at each of `SIZES`. RCCL's are for its best algorithm, chosen by hand; the record does not name it."""
+"""(fabric, collective, generator) -> printed GB/s at each of `SIZES`."""
 _TABLE_2_TREES_PER_ROOT = 2
 _TABLE_2_BLIND = (
     "only alpha and efficiency are fitted, to two runs of allgather with two trees per root: what a chunk costs on its "
@@ -291,7 +291,7 @@ _TABLE_3_PRINTED: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 """(collective, generator) -> printed GB/s at each of `SIZES`."""
 _METHODS = {"ForestColl": "forest", "NCCL ring": "ring"}
-"""Generator -> our method that represents it. An allreduce has two tree phases, as on the GPUs."""
+"""Generator -> our method that represents it."""
 _TABLE_3_TREES_PER_ROOT = 1
 """One tree per root, as in figure 9."""
 _MAX_ERROR = 0.5

@@ -102,6 +102,7 @@ class Experiment:
 
     name:     name on the command line
     source:   where the question or the published answer comes from
+    columns:  the columns of the table that shows the rows
     cases:    the cases in order
     evaluate: returns one case's part as JSON, usually its rows. It may run in another process, and parts are stored
               on disk. A part must therefore depend only on the case, the code and, if `alone`, the machine
@@ -131,7 +132,7 @@ class Experiment:
 class PublishedRow:
     """A row of a published table.
 
-    topology:     the paper's name for the topology; "bound" for a bound on all networks
+    topology:     the paper's name for the topology; "bound" for a bound on all networks with this number of nodes
     spec, method: our spec for that topology, and the method for its schedule; empty for a bound
     printed:      quantity -> printed digits
     note:         explanation of what the paper leaves open
@@ -211,7 +212,7 @@ def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, sma
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Our value for the printed quantity `key`.
+    """Our value `ours` for the quantity that the table prints in the column `key`.
 
     limit: bound that no schedule on the same network can beat, if known
     proof: text that says what proves the limit

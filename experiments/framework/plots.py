@@ -31,7 +31,7 @@ class Chart:
     """Draws a panel per title, with a line per name, to a .png, .svg or .pdf file. Equal rows give identical files.
 
     points:  turns rows into points; panels, lines and points are drawn in the order of these points
-    log:     which axes are logarithmic
+    log:     letters of the logarithmic axes, such as "xy"
     dots:    whether to draw points without lines between them
     percent: whether y is a fraction, shown in percent
     """

@@ -22,7 +22,7 @@ from chorale.tuner.files.home import write_file
 from chorale.tuner.reports.tables import peak_memory_bytes
 
 FILE = Path(__file__).with_name("summaries.json")
-"""File that lists each experiment's name, the module in `chorale.experiments` that defines it, question and source.
+"""File that lists every experiment with its name, its module in `chorale.experiments`, its question and its source.
 
 To add an experiment, add its name and module to the file and run this module, which fills in the rest.
 """

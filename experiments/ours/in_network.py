@@ -136,11 +136,11 @@ PUBLISHED = (
     PublishedRate("h100:2", 16, "nvls_tree", 430 * 16 / 30, "busbw 430 with NVLS, RoCE: NVIDIA/nccl#1221"),
     PublishedRate("h100:4", 32, "ring", 320 * 32 / 62, "busbw 320 with and without NVLS, RoCE: NVIDIA/nccl#1221"),
 )
-"""For several boxes, the sources name no algorithm. We use the one that NCCL's model predicts to be the fastest."""
+"""For several boxes, the sources name no algorithm: `algorithm` is the one that is fastest in NCCL's model."""
 
 
 LARGEST_ERROR = 0.14
-"""Maximum error of the rates in NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
+"""Maximum relative error of rates from NCCL's model: NVLS on 7 GPUs is 12 % too low, a rate over RoCE 13 % too high.
 
 The comparison on four GPUs uses rings, which NCCL's tuner chooses. NVLS was measured to be as fast there, but the model
 puts NVLS 17 % lower, because NCCL's search tries no rate above 60 GB/s per channel."""

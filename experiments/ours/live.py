@@ -28,7 +28,7 @@ _TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A program to measure, with `k` trees per root, and `chunks` chunks per shard or, for trees, streamed parts."""
+    """A program to measure. `chunks` counts chunks per shard or, with `k` trees per root, the streamed parts."""
 
     method: str
     k: int | None = None

@@ -45,7 +45,7 @@ _LIMITED_SHARE = 0.2
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
-    """Return rows with the times of verified schedules relative to the bound, which trees must always reach."""
+    """Return a row for each method: its verified schedule's time relative to the bound, which `forest` must reach."""
     network, percent, seed = case
     topology = parse_topology(network)
     ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)

@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Line in a figure -> its methods. The line shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Gains are relative to the best of these. The paper's own mirrored doubling is no rival (section 5.1)."""
+"""Swing's gains are relative to the fastest of these. Mirrored doubling, the paper's own algorithm, does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class NetworkScene:
 class Curves:
     """Times of an allreduce on the network of a scene, indexed by algorithm and size in bytes.
 
-    seconds:  time of the fastest variant
-    variants: the fastest variant
+    seconds:  time in seconds of the algorithm's fastest variant at this size
+    variants: name of that variant
     nodes, dimensions: numbers of the grid's nodes and dimensions, which determine the peak goodput
     """
 
@@ -95,7 +95,7 @@ class Curves:
 
 
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Predict the times of `algorithms` with the congestion model. The ring is only included in two dimensions."""
+    """Predict times of `algorithms` with the congestion model. The ring is only included on grids with two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)
@@ -210,5 +210,5 @@ def median_gain(curves: Curves) -> float:
 
 
 def min_rise(of_curves: Callable[[Curves], float]) -> Measure:
-    """Return a function that finds the smallest increase of `of_curves` from one curve to the next."""
+    """Return a function that finds the smallest increase of `of_curves` from one scene's curves to the next."""
     return lambda all_curves: min(of_curves(after) - of_curves(before) for before, after in pairwise(all_curves))

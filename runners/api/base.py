@@ -27,7 +27,7 @@ class StepSpan(NamedTuple):
     """Records when a thread block of a rank executed one step of a program. Times are seconds since all ranks started.
 
     block:   number of the thread block
-    part:    index of the part, if chunks are cut into parts, for each of which blocks run the step
+    part:    0, or if chunks are cut into parts, the part's index; blocks run the step once for each part
     ready_s: when the block had reached the step and everything that the step waits for had happened
     start_s: when the step's first byte moved; 0 if no byte moved
     end_s:   when the step was finished
@@ -46,13 +46,14 @@ class StepSpan(NamedTuple):
 class Race:
     """A rule that stops measuring a program at the sizes at which it is clearly slower than the best earlier program.
 
-    The program's times are divided by those of the fastest reference, which is measured together with the program.
+    Programs are compared by their ratios: a program's time divided by the time of the fastest reference.
 
     name:             name of the program in the measurement
-    references:       names of the results with which the program is compared
-    ratios:           for each size, the lowest ratio so far of any program's time to the fastest reference's time
+    references:       names of the reference results, which are measured together with the program
+    ratios:           for each size, the lowest ratio of all programs measured so far
     first_repeats:    number of repetitions to measure before the program is compared
-    margin:           measuring stops at a size if every repetition exceeds the lowest ratio by more than this fraction
+    margin:           measuring stops at a size if the ratios of all repetitions exceed the lowest ratio by more than
+                      this fraction
     reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this measurement
                       has no references
     """
@@ -124,16 +125,16 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A request to measure programs together on one network.
+    """A request to measure programs together on the network `topology`.
 
-    programs:    name -> program, or plan if the runner supports plans; all for the same collective and number of ranks.
-                 Every repetition runs them in a new random order, so that drift affects all programs equally.
+    programs:    name -> program (or plan, if the runner supports plans). All have the same collective and number of
+                 ranks. Each repetition runs them in a new random order, so that drift affects all equally.
     sizes_bytes: sizes of the whole vector, as nccl-tests counts them. A size is rounded up if some program cannot
                  divide it into its chunks (see `chorale.runners.api.units`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones
     timeout_s:   time limit of the whole request, at most 10^6 s
     dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
-    seed:        determines the random orders of the programs, and the test data
+    seed:        seed for the random orders of the programs and for the test data
     library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured in the same
                  rounds as the programs; `library_result` returns the name of an algorithm's result
     settings:    program name -> its `ProgramSettings`, for runners that need them
@@ -160,7 +161,7 @@ class RunRequest:
 
     @property
     def without_plans(self) -> dict[str, Program]:
-        """Return the programs that are not plans: all of them if the runner's `validate_request` refuses plans."""
+        """Return the programs that are not plans. If the runner refuses plans, these are all programs."""
         return {name: program for name, program in self.programs.items() if isinstance(program, Program)}
 
     @property

@@ -50,8 +50,8 @@ class Capabilities:
     protocols:     whether times depend on the wire protocol
     buffers:       whether times depend on the size of connections' buffers
     unprivileged:  whether the runner only starts Chorale's own processes, so that every user of a service may use it
-    any_program:   whether the runner executes programs of all XML targets, not only of its own, in place or out of
-                   place
+    any_program:   whether the runner executes programs for every XML target, not only for its own target, both in
+                   place and out of place
     switches:      whether the runner can emulate switches that reduce or multicast data, with a process for each switch
     library_settings: whether settings of a library's own algorithms can be candidates
     """
@@ -66,7 +66,7 @@ class Capabilities:
 
     @property
     def is_live(self) -> bool:
-        """Return whether the runner really executes programs, so that it needs exclusive use of its machine."""
+        """Return whether the runner really executes programs. If so, it needs exclusive use of its machine."""
         return self.times is TimeSource.MACHINE
 
 
@@ -74,8 +74,8 @@ class Capabilities:
 class MeasurerRequest:
     """A user's request for Ray cluster nodes on which to measure.
 
-    node: resources of each node, except its GPUs
-    gpus: GPUs per node; None for as many as the runner uses
+    node: resources to reserve on each node, except GPUs
+    gpus: GPUs to reserve on each node; None for as many as the runner uses
     count: number of nodes that measure at the same time
     """
 
@@ -89,7 +89,7 @@ class Exposure:
     """Says whether requests to a service may set an option that takes free text. Without an `Exposure`, they may not.
 
     from_requests: False for options that act on the service's machine, such as paths, commands, variables and hosts:
-                   only the service's own settings may set them. True for names, for example of a recorded schedule.
+                   only the service's own settings may set them. True for harmless names, such as `schedule`.
     """
 
     from_requests: bool
@@ -110,12 +110,12 @@ class RunnerConfig(BaseModel, ABC):
 
     name:         name of the runner; the value of `kind` in campaigns
     summary:      a few words that describe the runner in lists
-    is_nested:    whether the runner's options are in a subsection, with the runner's name, of a campaign's `runner`
-                  section
+    is_nested:    whether the runner's options are in their own subsection, named after the runner, inside a campaign's
+                  `runner` section
     not_compared: options that do not affect measured times
     preconditions: checks of `chorale doctor` that must pass, in the order in which users should fix failures
 
-    An option that takes text, a path or a mapping has an `Exposure`.
+    Every option that takes text, a path or a mapping must be marked with an `Exposure`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -161,7 +161,7 @@ class RunnerConfig(BaseModel, ABC):
         """Return the library algorithms to compare candidates with: either the library's own choice, or several
         algorithms, of which the fastest at each size counts.
 
-        Returns () if the runner has no library. Candidates are then compared with programs for MPI's algorithms.
+        Returns () if the runner has no library. In that case, programs for MPI's algorithms replace it.
         """
         return ()
 
@@ -183,7 +183,7 @@ class RunnerConfig(BaseModel, ABC):
         """Create the runner; the caller closes it.
 
         home:    folder where the runner stores probe results; None for $CHORALE_HOME or ./chorale-data
-        request: cluster nodes that the runner itself reserves
+        request: cluster nodes that the runner itself reserves; None if it reserves none
         """
 
 

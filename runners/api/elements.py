@@ -26,8 +26,8 @@ UNTOUCHED = -1
 class DataPattern:
     """Generates test data: rank r's value at position x of the vector is base(x) + weight(r) * slope(x).
 
-    No value and no sum over ranks exceeds `exact_limit`. This holds for up to MAX_RANKS ranks, fewer for small element
-    types (see `ElementType.max_ranks`).
+    No value and no sum over ranks exceeds `exact_limit`. This holds for up to MAX_RANKS ranks or, if the element type
+    is small, for up to `ElementType.max_ranks`.
 
     base and slope are hashes of (x, run); weights are distinct random numbers. So data from a wrong position, rank or
     run are detected. The sum over ranks has a closed form, so a rank can check its result in O(elements).
@@ -40,7 +40,7 @@ class DataPattern:
 
     @property
     def offset(self) -> int:
-        """Return the number that is added to positions before hashing, which makes data depend on run and seed."""
+        """Return the number that is added to positions before they are hashed. It depends on the run and the seed."""
         return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
 
     @property

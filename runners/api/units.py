@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def parse_size(text: str) -> int:
     """Return the size in bytes that `text` describes: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary.
 
-    Only KB, MB and GB are decimal, as in SI: `1MB` is 10^6 bytes. A log message points this out.
+    Only KB, MB and GB are decimal, as in SI: `1MB` is 10^6 bytes. If `text` has such a unit, the conversion is logged.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:

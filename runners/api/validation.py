@@ -12,7 +12,7 @@ from chorale.synth.targets.judge import execution_blockers
 def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
     """Return a one-line reason why `request` does not fit into memory, or None if it does.
 
-    work_bytes: bytes per element of the vector that the runner needs in addition to input, output, scratch and messages
+    work_bytes: working memory of a rank in bytes per element of the vector, without input, output, scratch and messages
     """
     largest = max(request.sizes_bytes)
     scratch = max(
@@ -42,10 +42,10 @@ def validate_request(
     switches: bool = False,
     settings: bool = False,
 ) -> RequestFault | None:
-    """Return why `request` cannot run, or None if it can. Checks the rules for all runners, then this runner's own.
+    """Return why `request` cannot run, or None if it can. This runner's own rules are checked after the common ones.
 
     library:       names of the runner's library algorithms, see `Runner.library`
-    runner_faults: the runner's own rules, called only if the request satisfies the common ones
+    runner_faults: function that checks the runner's own rules, called only if the common rules are satisfied
     plans:         whether the runner executes plans of one-sided operations
     switches:      whether the runner can emulate switches that reduce or multicast data, with a process for each switch
     settings:      whether the runner measures library settings

@@ -166,8 +166,8 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """Load NVRTC. The version of torch's CUDA is tried first, because the driver can load its output, then the
-    newest one. For each version, NVIDIA's Python packages are tried before the system's library.
+    """Load NVRTC. The version that belongs to torch's CUDA is tried first, because the driver can load code from this
+    version, then the newest one. For each version, NVIDIA's Python packages are tried before the system's library.
     """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []
@@ -217,7 +217,7 @@ class CudaDevice:
     name = "cuda"
 
     def __init__(self, rank: int, ranks: int, store: Any, group: str, sharing: int = 1, checks: bool = False) -> None:
-        """Join the group. `sharing` ranks use this GPU at the same time."""
+        """Join the group. `sharing`: number of ranks that use this GPU at the same time. `checks`: see `KernelKind`."""
         self._memory, self._rank, self._checks = c10d._SymmetricMemory, rank, checks
         self._name, self._group = group, registered_group(store, group, rank, ranks)
         self._device = torch.device("cuda", torch.cuda.current_device())
@@ -280,7 +280,7 @@ class CudaDevice:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Make work enqueued in the `with` block run after the work of earlier blocks, even if they used other streams.
+        """Make work enqueued in this `with` block run after that of earlier `with` blocks, even on another stream.
 
         While a CUDA graph is captured, this does nothing: the graph keeps its stream's order.
         """
@@ -303,7 +303,7 @@ class CudaDevice:
 class ProcessorDevice:
     """The counterpart of `CudaDevice` for tests, with CPU threads and shared memory instead of a GPU.
 
-    `launch` returns only when the call has finished. Such tests check results and synchronization, not speed.
+    `launch` returns only when the call has finished. Tests on it check results and synchronization, but not speed.
     """
 
     name = "cpu"

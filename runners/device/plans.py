@@ -36,7 +36,7 @@ class _Placed:
     most:   size in bytes of the largest piece (see `PlanBuffers`) that fits
     first:  offset in bytes of the plan's part of the memory
     region: layout of that part
-    words:  the encoded plan, as a tensor on the device
+    words:  the encoded plan, as a tensor on the device; `head` holds its first words
     state:  the rank's state, as a tensor on the device
     record: host buffer that says what each thread block was waiting for when it timed out
     """
@@ -54,7 +54,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A prepared kernel launch, which can be repeated.
+    """A prepared kernel launch, which can be repeated: the arguments of `launch`, and the tensors that it uses.
 
     tensors: tensors whose addresses are in `binding`; listed here so that they stay allocated
     """
@@ -80,7 +80,7 @@ class _Home:
 
 class GroupPlans:
     """Runs one rank's part of a group's plans as kernels. All ranks make the same calls in the same order. A call's
-    tensors must be in symmetric buffers at the same offsets on all ranks, or outside of them on all ranks.
+    tensors must be in symmetric buffers at the same offsets on all ranks, or outside such buffers on all ranks.
     """
 
     def __init__(

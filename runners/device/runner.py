@@ -22,8 +22,8 @@ from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
 START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
-"""Seconds that ranks may take to start, in addition to a request's time limit: a constant, and a part for each rank.
-Ranks need the time to load torch and CUDA."""
+"""Seconds that ranks may take to start, in addition to a request's time limit: a constant, plus an amount per rank.
+Ranks need this time to load torch and CUDA."""
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 
@@ -47,7 +47,7 @@ class DeviceRanks(StreamRanks):
         self.most_blocks = min(int(hello["blocks"]) for hello in self.hellos.values())
 
     def load(self, request: RunRequest, deadline: float) -> None:
-        """Send plans and names of library algorithms to the ranks. Plans get the first numbers, algorithms the next."""
+        """Send plans and names of library algorithms to the ranks. They are numbered in this order."""
         plans = [plan_text(plan) for plan in only_plans(request.programs.values())]
         collective = next(iter(request.programs.values())).collective
         room = max(request.sizes_bytes) + sum(  # sizes are rounded up until all plans can cut them into equal parts
@@ -68,8 +68,8 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
     """Implements `Runner` with one process per rank, on this machine's GPUs or on CPUs that replace them.
 
     A repetition's time is the mean over `iterations` calls in a row, including copies into and out of symmetric memory,
-    as in jobs. An additional call before them is checked but not timed. The library works in place if PyTorch's
-    collective does.
+    as in jobs. An additional call before them is checked but not timed. Library calls work in place if
+    PyTorch's collective does.
     """
 
     name = "device"

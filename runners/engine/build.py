@@ -26,7 +26,7 @@ Command = tuple[str, ...]
 COMPILERS = ("g++", "clang++", "c++")
 LOG, LOCK = "build.log", "build.lock"
 SHIPPED = Path(__file__).with_name("shipped")
-"""Folder of prebuilt files in the wheel. Each is in a subfolder whose name is the hash of its sources and flags."""
+"""Folder of prebuilt files in the wheel. Each file is in a subfolder named after the hash of its sources and flags."""
 
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
 _LIMIT_S = 900.0

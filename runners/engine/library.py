@@ -77,7 +77,7 @@ class Status(IntEnum):
 
 
 class DataType(IntEnum):
-    """The element types, named as in NumPy and torch. Plans support those up to UINT8; FLOAT128 is C's long double."""
+    """The element types, named as in NumPy and torch. Plans support the types up to UINT8. FLOAT128 is long double."""
 
     FLOAT32 = 0
     FLOAT64 = 1
@@ -166,7 +166,8 @@ class Work:
     input, output: addresses of the rank's data
     elements: number of elements in the whole vector, such as an allgather's output or a reduce-scatter's input
     parts:    number of parts into which chunks are cut; blocks run their instructions once per part
-    limit_s:  time limit in seconds, counted from the start
+    type, operation: type of the elements, and how reductions combine them
+    limit_s:  time limit in seconds, counted from the start of the execution
     not_before_ns: start time in ns of CLOCK_MONOTONIC; 0 to start immediately
     step_room: number of instructions whose times can be recorded
     """
@@ -328,7 +329,7 @@ def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Says how to choose the network devices through which others reach this rank; see `links_for` in devices.hpp.
+    """Says how to choose the network devices through which other ranks reach this one; see `links_for` in devices.hpp.
 
     chosen:    devices to use, or None
     variables: names of environment variables that may list devices, read if `chosen` is None

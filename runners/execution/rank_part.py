@@ -50,7 +50,7 @@ class DataLayout:
     in_place: bool
 
     def to_json(self) -> list[Any]:
-        """Return the layout as plain JSON values. The demands of a custom collective are left out."""
+        """Return the layout as plain JSON values. The definition of a custom collective is left out."""
         return [self.collective.name.value, self.collective.root, self.ranks, self.chunks, self.in_place]
 
     @staticmethod

@@ -171,7 +171,7 @@ class SocketRanks(ABC):
         self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
     ) -> None:
         """Send every rank the command `load` with its parts of `programs`, followed by one part per algorithm in
-        `library`. Such a part calls the library for the programs' collective. `more` has other fields of the command.
+        `library`. Such a part calls the library for the programs' collective. `more`: additional fields of the command.
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = ([RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library) for rank in self.ranks)
@@ -342,7 +342,7 @@ class MeasurementRounds:
         self.traces: dict[str, tuple[tuple[StepSpan, ...], ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Measure all sizes; return one measurement per name and size, in the request's order. Also fills `traces`."""
+        """Measure all sizes; return each name's measurements in the order of the sizes. Set `traces` if it is requested."""
         request, results = self._request, {name: list[SizeMeasurement]() for name in self._names}
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [equal_parts(program, element_bytes) for program in request.programs.values()]

@@ -244,8 +244,8 @@ class EmulatedFabric:
     bits_per_s: sum of the rates of all links
     pid:        id of the process that keeps the namespaces
     wire_pid:   id of the process that forwards the packets, with `threads` threads
-    efficiency: in the self-test, which keeps all links busy, the time at the nominal rate (headers included) divided
-                by the measured time; None if the fabric was not tested
+    efficiency: result of the self-test, which keeps all links busy: the time at the links' nominal rates (including
+                headers) divided by the measured time; None if the fabric was not tested
     """
 
     name: str

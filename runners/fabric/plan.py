@@ -70,7 +70,8 @@ class Cable:
 class FabricPlan:
     """The plan from which the fabric `name` is set up.
 
-    Nodes are numbered as in the topology: ranks first, then switches.
+    Nodes are numbered as in the topology: first the `compute_count` ranks, then the switches.
+
     cables: one per pair of neighbouring nodes, sorted
     routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank`; `routes[rank][rank]` is
             `rank`

@@ -191,7 +191,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
 
     On a fabric, ranks run in the fabric's namespaces and use its links. Loopback measures this machine, not a network.
     The default is loopback for requests with MSCCL++ plans, which need memory that ranks share, and emulated links for
-    others. If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
+    all other requests. If the network is not emulated and torch is installed, Gloo's collectives can be measured too.
 
     home: folder for probe results; None means $CHORALE_HOME or ./chorale-data
     """

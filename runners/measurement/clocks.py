@@ -33,7 +33,7 @@ class ClockSample:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """The difference of two clocks, remote minus local, in seconds; `error_s` bounds its error at local time `at_s`."""
+    """The difference of two clocks, remote minus local. `error_s` bounds its error at the local time `at_s`."""
 
     offset_s: float
     error_s: float

@@ -117,7 +117,7 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return the network model in which the `full_bandwidth` is `link_mbps` Mbit/s; None if it is not a number."""
+    """Return the network model whose `full_bandwidth` is `link_mbps` Mbit/s; None if `link_mbps` is not a number."""
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
     rate_gbps = Fraction(str(link_mbps)) / 1000

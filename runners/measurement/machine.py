@@ -32,7 +32,7 @@ _log = logging.getLogger("chorale.probe")
 OTHERS_PATIENCE_S = 30.0
 """Maximum number of seconds to wait until other users' measurements end."""
 _IN_VAIN_S = 600.0
-"""After an unsuccessful wait for other users, number of seconds in which measurements do not wait for them again."""
+"""After waiting in vain for other users, measurements do not wait for them again for this number of seconds."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
 _POLL_S = 0.05
 

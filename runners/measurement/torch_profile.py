@@ -24,7 +24,7 @@ def require_torch() -> Any:
 def load_model(where: str) -> tuple[Any, Any]:
     """Call the function `where` (MODULE:FUNCTION), which returns a model and one rank's batch.
 
-    The current folder is searched too. Raises InvalidInput if the function is missing or does not return a pair.
+    MODULE may be in the current folder. Raises InvalidInput if the function is missing or does not return a pair.
     """
     module_name, separator, function_name = where.partition(":")
     rule = "a model is given as MODULE:FUNCTION, a function that returns (model, batch), not as {}"

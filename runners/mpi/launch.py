@@ -37,8 +37,8 @@ _SUPERVISE = (
     '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
     """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
 )
-"""When a rank dies, the launcher kills all others and may then blame any of them. So a shell supervises each rank: it
-first prints which rank died and with which code, and then ends, which the launcher notices."""
+"""Shell script that runs a rank and, if the rank dies, prints its number and exit code before the launcher notices. The
+launcher itself cannot report this reliably, because it kills all other ranks and may then blame any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _listed(hosts: str) -> Sequence[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MpiLaunch:
-    """A command that starts the ranks of an MPI job.
+    """The command `argv`, which starts the ranks of an MPI job, and facts about the job.
 
     environment: additional environment variables
     script:      content of the file that the command names as `SCRIPT`; empty if there is none

@@ -32,8 +32,8 @@ MOST_BYTES = 2**30
 """Size in bytes of the largest MPI message: MPI's counts have 32 bits. Longer messages of the engine are split."""
 
 OPEN_MPI_MOST_BYTES = 2**15
-"""Size in bytes of the largest message over Open MPI. Messages above its eager limit share a connection, so all of them
-arrive late. Shorter messages arrive one after another, so a rank can forward one while the next is on its way."""
+"""Size in bytes of the largest message over Open MPI. Longer messages, above Open MPI's eager limit, would share a
+connection, so that all arrive late. Short messages arrive one after another, so a rank can forward each immediately."""
 
 
 class _Mpi(ctypes.Structure):

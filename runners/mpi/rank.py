@@ -43,7 +43,7 @@ def _bytes(vector: Vector) -> list[Any]:
 
 
 class MpiRank(SocketRank[RankParts]):
-    """Executes the mpi runner's commands in one rank's process. `load` contains the rank's part of every program."""
+    """Executes the mpi runner's commands in one rank. The command `load` contains the rank's part of every program."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None

@@ -31,8 +31,8 @@ class Runtime:
     """A library with NCCL's interface that executes programs of one target.
 
     target:    name of the program format, see `chorale.synth.targets.registry`
-    enabling:  environment variables that make it execute a job's program
-    disabling: environment variables that restrict it to its own algorithms, used instead of `enabling`
+    enabling:  environment variables with which the library executes a job's program
+    disabling: environment variables with which the library runs its own algorithms, used instead of `enabling`
     subsystems: value of NCCL_DEBUG_SUBSYS that makes the log show whether a program was loaded and run
     loaded, scheduled: regular expressions for the lines that are logged when a rank has loaded programs, and when a
                        program has executed a call (None if calls are not logged)
@@ -96,7 +96,7 @@ LAST_ROCM = (7, 12)
 def rocm_fault(runtime: str | None, folder: str | None = None) -> str | None:
     """Return a one-line reason why RCCL in the ROCm `folder` (default: ROCM_PATH) executes no programs.
 
-    Returns None if it may execute them, or if no ROCm is installed.
+    Returns None if it may execute them, if no ROCm is installed, or if `runtime` is not RCCL.
     """
     if runtime != RCCL.name:
         return None

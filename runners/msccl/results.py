@@ -182,7 +182,7 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
     """Return a message if the program's times equal the library's at every size, otherwise None.
 
     Equal times suggest that the library ran instead of the program. If a runtime logs no calls, there is no other
-    evidence. A program may also really be as fast as the library at every measured size: then measure more sizes.
+    evidence. A program may also really be as fast as the library at every measured size. If so, measure more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
     if max(apart.values()) > SAME_TIME_TOLERANCE:

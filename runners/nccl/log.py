@@ -43,7 +43,7 @@ class LoggedCall:
 
     collective: name of the collective; None if the version does not log it
     size_bytes: size as the library counts it, which is one rank's shard for allgather and reduce_scatter
-    algorithm:  name as in tuner files; for kernels without such a name, the word in brackets, such as `symmetric`
+    algorithm:  name as in tuner files; for other kernels, the word in the log line's brackets, such as `symmetric`
     protocol, channels: None if the call has none or the version does not log it
     kernel:     name of a symmetric call's kernel; None for other calls
     """

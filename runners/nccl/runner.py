@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
 HostsOf = Callable[[], tuple[Sequence[Host], str]]
 """Function that returns hosts, each for the same number of ranks, and the address at which they reach this process (""
-if it is on the same machine)."""
+if all run on this machine)."""
 Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
@@ -50,7 +50,7 @@ class NcclRanks(StreamRanks):
     """Starts and controls one set of rank processes, which share their environment variables and may write a log.
 
     hosts:     function that returns the hosts, for ranks that this process starts one by one
-    joined:    texts of the settings that already have a communicator
+    joined:    settings, as text, for which the ranks already have a communicator
     variables: environment variables that rank 0 has read, according to the log lines fetched so far
     """
 
@@ -144,8 +144,8 @@ def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Map
 
 
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
-"""Seconds that ranks may take to start, in addition to a request's time limit: a constant, and a part for each rank.
-Ranks need the time to load torch and CUDA."""
+"""Seconds that ranks may take to start, in addition to a request's time limit: a constant, plus an amount per rank.
+Ranks need this time to load torch and CUDA."""
 MOST_SETS = 3
 """Maximum number of sets of ranks to keep. It is small because each set occupies GPU memory."""
 
@@ -298,7 +298,7 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
 class NcclRunner(GpuRunner[NcclConfig]):
     """Implements `Runner` on stock NCCL or RCCL.
 
-    Settings are timed at a size only after a logged call has shown that the library uses them there.
+    Settings are timed at a size only after a logged call has shown that the library uses them at this size.
     """
 
     name = "nccl"
@@ -336,7 +336,7 @@ class NcclRunner(GpuRunner[NcclConfig]):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Make a logged call with each setting at each size. Raises RunStopped unless logs show that all were used."""
+        """Make a logged call with each setting at each size. Raises RunStopped unless logs show that each is used."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]

@@ -71,7 +71,7 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """Executes the oneccl runner's commands in one rank. `load` contains the rank's parts and the store's address."""
+    """Executes the oneccl runner's commands in one rank. The command `load` has its parts and the store's address."""
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
         self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl

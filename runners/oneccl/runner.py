@@ -172,7 +172,7 @@ MAX_RANKS = 256
 _WORK_BYTES = 40  # bytes per element that are needed to create and check data
 
 START_LIMIT_S, START_PER_RANK_S = 30.0, 0.5
-"""Seconds that ranks may take to connect before a request's time limit starts: a constant, and a part for each rank."""
+"""Seconds that ranks may take to connect before a request's time limit starts: a constant, plus an amount per rank."""
 
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.oneccl.rank")

@@ -192,7 +192,7 @@ class PlanError(Exception):
     """Raised if a call to the executor failed.
 
     is_late: whether the call failed because the time limit passed
-    blocked: in this case, a line for each unfinished block, with its number, its step and what it was waiting for
+    blocked: if `is_late`, a line for each unfinished block: its number, its step, and what it was waiting for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:
@@ -205,7 +205,8 @@ class PlanError(Exception):
 class RankRegion:
     """The layout of a rank's memory, the same on all ranks: counters, then data, then packets. Offsets are in bytes.
 
-    half_bytes: size of one packet buffer; there are two with double buffering
+    data, packets: offsets of the data and of the packets
+    half_bytes: size of a packet buffer; plans with double buffering have two packet buffers
     bytes:      total size
     """
 

@@ -17,7 +17,7 @@ SMALL_PART_BYTES, MAX_SMALL_PARTS = 64, 1000
 """A request body may have at most MAX_SMALL_PARTS parts of less than SMALL_PART_BYTES, because a small part costs the
 server as much time as a large one."""
 REFUSED_S = 1.0
-"""Seconds for which a connection stays open, but is not read, after a refused request, to slow down bad clients."""
+"""To slow down bad clients, a connection stays open unread for this number of seconds after a refused request."""
 
 
 class IdleConnections:

@@ -141,18 +141,18 @@ def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
 
 
 MIN_SLOWDOWN = 1.5
-"""Ratio of out-of-place time to in-place time from which a run counts as far slower. MIN_WITNESSES runs must reach it,
-because a single one may be an outlier."""
+"""Ratio of out-of-place time to in-place time from which a run counts as far slower out of place. MIN_WITNESSES runs
+must reach this ratio, because a single run may be an outlier."""
 
 SAME_TIME = 0.03
 """If two times differ by at most this fraction, they may come from the same algorithm."""
 
 MIN_SAME_SHARE = 0.5
-"""If a schedule takes the same time as more than this fraction of the other schedules, it did not run. The median
-fraction over all sizes and buffers counts."""
+"""If a schedule takes the same time as more than this fraction of the other schedules, it did not run. The fraction is
+computed for each size and buffer size; the median over these counts."""
 
 MIN_WITNESSES = 3
-"""Minimum number of far slower runs, or of schedules to compare, to conclude that a schedule did not run."""
+"""Minimum number of far slower runs, or of schedules that are compared, to conclude that a schedule did not run."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
 """If the same algorithm ran in place and out of place up to a size, the times (medians over all buffers) differ by at

@@ -37,7 +37,7 @@ VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
 """Library versions whose source code the models follow."""
 PROTOCOLS = ("ll", "ll128", "simple")
 IN_SWITCH = ("nvls", "nvls_tree")
-"""Algorithms in which switches add data. Their rates are limited by the bound for networks with such switches."""
+"""Algorithms in which switches reduce data. Their rates are limited by the bound for networks with such switches."""
 
 _TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
@@ -54,6 +54,7 @@ class LibraryAlgorithm:
     name:        name in the library's tuner
     protocol:    protocol of NCCL or RCCL; "" for MPI libraries
     channels:    number of parallel rings or trees; 1 for MPI libraries
+    latency_s:   time of a call without the time for its bytes
     bytes_per_s: maximum rate, in bytes of the vector per second
     method:      Chorale's method with the same schedule, or None
     correction:  fractions of `bytes_per_s` that are reached at 64 B, 128 B, 256 B and so on; empty if there is no loss
@@ -140,8 +141,8 @@ def baseline_label(baseline: Mapping[str, Any]) -> str:
 
 
 class _Latencies(NamedTuple):
-    """Latencies in microseconds: `base` for a call, the others for a step over NVLink, PCIe or the network. Each field
-    maps tree and ring to the latencies with the protocols LL, LL128 and Simple.
+    """Latencies in microseconds. `base` has those of a call; `nvlink`, `pci` and `net` those of a step over NVLink,
+    PCIe or the network. Each field maps tree and ring to the latencies with the protocols LL, LL128 and Simple.
     """
 
     base: Mapping[str, tuple[float, float, float]]

@@ -144,6 +144,7 @@ class _Put(NamedTuple):
     gate:    number of the gate whose opening starts the message, see `MessageGraph`
     chunks:  size in parts of chunks
     is_read: whether the block waits until the data have arrived, as it does for reads and switch operations
+    delay_s: latency in addition to the time on the links
     """
 
     connection: Connection
