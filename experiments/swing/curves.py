@@ -95,7 +95,7 @@ class Curves:
 
 
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Predict times of `algorithms` with the congestion model. The ring is only included on grids with two dimensions."""
+    """Predict the times of `algorithms` with the congestion model. The ring is included only on grids of two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)

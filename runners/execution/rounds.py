@@ -342,7 +342,7 @@ class MeasurementRounds:
         self.traces: dict[str, tuple[tuple[StepSpan, ...], ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Measure all sizes; return each name's measurements in the order of the sizes. Set `traces` if it is requested."""
+        """Measure all sizes; return each name's measurements in the order of sizes. Fill `traces` if requested."""
         request, results = self._request, {name: list[SizeMeasurement]() for name in self._names}
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [equal_parts(program, element_bytes) for program in request.programs.values()]
