@@ -66,7 +66,7 @@ class DiscoveredFabric:
 
 
 def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
-    """Return the fabric that `spec` or the file `dump` describes; if both are None, that of this node or cluster.
+    """Return the fabric that `spec` or the file `dump` describes; without either, find that of this node or cluster.
 
     model: model of the GPUs, if the file contains only the matrix of their connections
 
@@ -129,7 +129,7 @@ def runnable_programs(
     """Return programs for `best` and for schedules that need fewer resources, sorted by mean rate, fastest first.
 
     Schedules are lowered to `GPU_TARGET`, and the programs are timed with the flow model. Each program is a JSON
-    document: the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s for each
+    document: the method, the requested trees per root `k` (None for the optimum), the resources, and GB/s at each
     size. Programs that exceed a limit of the target come last, with the reason. After `deadline_s` (monotonic clock),
     no further program is tried.
     """
@@ -170,7 +170,7 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield a row (title, text) about the fastest program at the smallest size, and one at the largest size.
+    """Yield rows (title, text) about the fastest program at the smallest size and the fastest at the largest size.
 
     The text also gives the program's rate as a fraction of the bound. If the target refuses some programs, another row
     says why it refuses the first of them.
@@ -193,7 +193,7 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """The measured times of several schedules, and the limit that the links set (None if their rates are not known)."""
+    """Measured times of several schedules, and the shortest times that the links allow (None: unknown link rates)."""
 
     measurement: Measurement
     limit: LinkLimit | None
@@ -220,7 +220,7 @@ def contest(
     repeats: int = 5,
     timeout_s: float = 60.0,
 ) -> MeasuredContest:
-    """Measure all `schedules`, which are for one network and collective, alternately on `runner`.
+    """Measure all `schedules` alternately on `runner`; they must be for the same network and collective.
 
     Raises CheckFailed, with the reason, if nothing was measured, and the runner's own error if it is not available.
     """
@@ -237,8 +237,8 @@ def roofline(
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
     """Return the JSON document of `chorale auto` and the best schedule.
 
-    Schedules are measured for about `budget_s`, but only on emulated networks. For GPUs, which can only be measured
-    with the runtimes of their own libraries, published rates are used.
+    On emulated networks, schedules are measured for about `budget_s`. GPUs can only be measured with the runtimes of
+    their own libraries. For them, nothing is measured, and published rates are used.
 
     options: link rate and buffer size. The best schedule has the shortest predicted time at this size or, without a
              size, the shortest time per byte
@@ -393,7 +393,7 @@ def synthesized_allreduce(topology: Topology, method: str, options: Options = _B
 def _measured(
     fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], deadline_s: float, home: Path
 ) -> tuple[list[MeasuredContest], str | None]:
-    """Measure at ascending sizes until `deadline_s`. Return the results, and the reason if any sizes are missing."""
+    """Measure `schedules` at ascending sizes until `deadline_s`. Return the results, and why any sizes are missing."""
     if fabric.has_accelerators:
         return [], "these are published rates; `chorale doctor` shows what the msccl runner needs to measure here"
     if not fabric.is_emulated:

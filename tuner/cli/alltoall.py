@@ -1,4 +1,4 @@
-"""Defines the commands `chorale alltoall` (with equal or given sizes) and `groups` (several groups on one fabric)."""
+"""Defines `chorale alltoall`, for equal or given sizes, and `chorale groups`, for several groups on one fabric."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,7 +134,7 @@ def alltoall(
 
 
 def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
-    """Make and verify the schedule of `plan`. Raises CheckFailed if the plan's certificate or time is wrong."""
+    """Build and verify the schedule of `plan`. Raises CheckFailed if the plan's certificate or time is wrong."""
     schedule = traffic_schedule(plan)
     verified = verify(schedule)
     check_traffic_certificate(plan.topology, schedule.certificate)

@@ -123,7 +123,7 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(documented: Any) -> tuple[str, dict[str, str]]:
-    """Return the docstring without its `Args` section, and a help text for each argument, including inherited ones."""
+    """Return the docstring without `Args`, and a help text for each argument, including those of base classes."""
     helps: dict[str, str] = {}
     paragraphs: list[str] = []
     for each in reversed(getattr(documented, "__mro__", (documented,))):

@@ -131,7 +131,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Return a text about the process that carries packets: the rate in its self-test, or BROKEN if it has ended."""
+    """Return a text about the process that carries packets: its rate in the self-test, or BROKEN if it has ended."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.wire_pid} has ended; take the fabric down"
     efficiency = fabric.efficiency

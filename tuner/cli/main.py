@@ -95,7 +95,7 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Import the module of the command that `args` names. Return its name, the command and the other arguments."""
+        """Import the module of the command in `args`. Return the command's name, the command, and other arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, None if listed is None else load_command(str(name)), rest
 

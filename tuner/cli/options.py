@@ -64,7 +64,7 @@ def notice(text: str) -> None:
 
 
 def set_verbosity(quiet: bool, verbose: bool) -> None:
-    """Print and log only errors and results if `quiet` is set. Log debug messages, too, if `verbose` is set."""
+    """If `quiet` is set, print and log only errors and results. If `verbose` is set, also log debug messages."""
 
     def show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
         people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
@@ -92,7 +92,7 @@ def is_watched() -> bool:
 
 @contextmanager
 def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
-    """Yield a function that starts a progress bar with a title and returns its callback, or None if bars are off."""
+    """Yield a function that starts a progress bar with a title and returns its callback (None if bars are off)."""
     if not is_watched():
         yield lambda _title: None
         return

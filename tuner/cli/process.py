@@ -25,7 +25,7 @@ _ARGUMENTS_START, _ARGUMENTS_END = 47, 48
 
 @contextmanager
 def stopping_in_order() -> Iterator[None]:
-    """Make STOP_SIGNALS raise KeyboardInterrupt in the `with` block. Does nothing outside the main thread."""
+    """Make STOP_SIGNALS raise KeyboardInterrupt in the `with` block. Do nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -54,7 +54,7 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def stop_before_the_job_ends() -> float | None:
-    """Schedule a clean stop of this process some seconds (`STOP_VARIABLE`) before its Slurm job ends.
+    """Schedule a clean stop of this process before its Slurm job ends. `STOP_VARIABLE` says how many seconds before.
 
     Returns the seconds until the stop (at least 1), or None if there is no job or its time limit is not known.
     """
@@ -78,7 +78,7 @@ def stop_before_the_job_ends() -> float | None:
 
 
 def hide_passwords() -> None:
-    """Overwrite passwords in this process's arguments, which `ps` shows to other users. Python's copies are unchanged.
+    """Overwrite passwords in the arguments that `ps` shows to other users. `sys.argv` keeps the passwords.
 
     Works only on Linux. The passwords are visible for some tenths of a second while Python starts. Passwords in
     MLFLOW_TRACKING_URI, CHORALE_STORAGE or the campaign file are never visible.

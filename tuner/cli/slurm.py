@@ -92,7 +92,7 @@ def follow_job(name: str) -> bool:
 
 
 def stop_job(name: str, address: str | None) -> bool:
-    """Cancel the latest job `name`, so that its command stops cleanly. Returns False if no job was submitted.
+    """Cancel the latest job `name`, so that its command stops cleanly. Return False if no job was submitted.
 
     If the job has already ended, its launch may still run in the Ray cluster that `address` or RAY_ADDRESS names: the
     function then also returns False. If neither names a cluster, it raises CheckFailed.

@@ -99,7 +99,7 @@ def verify(
 
 
 def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
-    """Return a title, the unit of bandwidths and the JSON document, with the time at the schedule's size, if any."""
+    """Verify a schedule file. Return a title, the unit of bandwidths, and the JSON document of `chorale verify`."""
     schedule, stated = load_for_inspection(file)
     size_bytes = schedule.parameters.get("size_bytes")
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:

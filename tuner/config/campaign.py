@@ -234,7 +234,7 @@ class Campaign(campaign_values.Strict):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Return the names of the baselines in records. The name of a file contains its hash.
+        """Return the names of the baselines in records. If a baseline is a file, its name contains the file's hash.
 
         Raises InvalidInput if a file is missing.
         """

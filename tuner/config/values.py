@@ -203,7 +203,7 @@ def _spread(choice: Any) -> Any:
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts. Keeps the order and null entries."""
+    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts. The order and null entries are kept."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
@@ -264,7 +264,7 @@ def is_program_file_name(text: str) -> bool:
 
 
 def is_adopted(method: str) -> bool:
-    """Return whether `method` is the name of a program file rather than of a synthesis method."""
+    """Return whether `method` names an adopted program (one from a file) rather than a synthesis method."""
     return method.startswith(PREFIX)
 
 
@@ -299,7 +299,7 @@ def tables_in(file: Path) -> frozenset[str]:
 
 
 def tables_at(uri: str) -> frozenset[str]:
-    """Return the names of the tables in the database at `uri`. Most kinds of servers must reply within seconds.
+    """Return the names of the tables in the database at `uri`. Servers of most kinds must accept a connection in 2 s.
 
     Raises the errors of SQLAlchemy and of the database driver.
     """

@@ -131,8 +131,8 @@ def simulate_program(
     """Simulate a checked `program` on a vector of `size_bytes` with the flow model.
 
     `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`; MSCCL++ plans ignore it. If `network` has no
-    fixed cost per message (alpha), the operations of a plan have latencies and its links have none. The size need not
-    be divisible by the chunk count. Raises InvalidInput for more than `max_messages`, and CheckFailed if the program
+    fixed cost per message (alpha), a plan's operations have latencies and the links have none. The size need not be
+    divisible by the chunk count. Raises InvalidInput for more than `max_messages`, and CheckFailed if the program
     deadlocks.
     """
     loops, slices = 1, 1  # see `ProgramFlows`; more than 1 if chunks must be cut to fit through buffers
@@ -197,13 +197,13 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 DEFAULTS: Mapping[str, str | None] = {
     "alpha_us": "0", "link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US, "link_gbps": None,
 }  # fmt: skip
-"""Default cost options. The latencies (Swing paper, section 5) do not apply to networks that specify latencies."""
+"""Default cost options. Their latencies (Swing paper, section 5) are not used for networks that specify latencies."""
 _LATENCIES = ("link_latency_us", "hop_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Predicts the costs of messages with either a network model or a measured calibration; the other one is None.
+    """Predicts the costs of messages with a network model or a measured calibration; the unused one of them is None.
 
     settings: description of the model or calibration for reports
     stated:   names of the settings that the user gave
@@ -476,7 +476,7 @@ def parse_profile(content: bytes, name: str) -> TrainingProfile:
 class TrainingCosts:
     """Computes the times of a training iteration's collectives on one network, in seconds.
 
-    unmodelled_s:  time of an allreduce that the network model omits, from a calibration; 0 without a calibration
+    unmodelled_s:  calibrated part of an allreduce's time that the network model omits; 0 without a calibration
     alltoall_rate: rate from every rank to every other, relative to a link's rate; None if there is no all-to-all
     """
 
@@ -491,7 +491,7 @@ class TrainingCosts:
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
-        """Return the seconds of an all-to-all. Each rank splits `size_bytes` equally among all ranks, including itself.
+        """Return an all-to-all's time in seconds. Each rank sends equal parts of `size_bytes` to all ranks and itself.
 
         Assumes optimal routes and no latencies. Source: Zhao et al., Efficient Direct-Connect Topologies for Collective
         Communications, full version, appendices A.4 and A.5.

@@ -1,4 +1,4 @@
-"""Finds the data folder (CHORALE_HOME: campaigns, results, artifacts) and its subfolders, and writes files.
+"""Finds the data folder (CHORALE_HOME) with campaigns, results and artifacts, and writes files.
 
 Even after a failure, a file has either its old or its new content, never a mixture.
 """

@@ -39,7 +39,7 @@ _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 class _Call(NamedTuple):
-    """A call by the ranks in `group` (None: all). Its size is that of its input or output, whichever is larger."""
+    """A collective call by the ranks in `group` (None: all ranks). `size_bytes` is the larger of input and output."""
 
     collective: str
     dtype: str

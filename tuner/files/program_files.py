@@ -1,4 +1,4 @@
-"""Reads program files (XML of any dialect, MSCCL++ plans) and their networks; makes programs from any input file."""
+"""Reads program files (XML of any dialect, MSCCL++ plans) and their networks, and lowers schedule files to programs."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -199,7 +199,7 @@ def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> st
 
 
 def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
-    """Return busbw / algbw, or None if no algbw reaches 1 GB/s. Uses the fastest row, which has the most digits."""
+    """Return busbw / algbw of the fastest row, which has the most digits, or None if no algbw reaches 1 GB/s."""
     bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
     algbw, busbw = max(bandwidths, default=(0.0, 0.0))
     return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None

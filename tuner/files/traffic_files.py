@@ -33,7 +33,7 @@ from chorale.synth.methods.traffic.tokens import MAX_TOKENS, TokenBatch
 MAX_NUMBERS, MAX_BYTES = MAX_RANKS**2, 16 * MAX_RANKS**2
 _SKEW = "zipf:"
 _FINEST = 2**30
-"""Fractions without a small common denominator are rounded up to multiples of the largest fraction / 2**30."""
+"""Fractions without a small common denominator are rounded up to multiples of 2**-30 times the largest fraction."""
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,2})?([KMGT]?)(iB|B)?", re.IGNORECASE)
 
 

@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, rule: str, way_out: str = "repair the syntax there") -> Any:
-    """Parse the YAML `text`. Raises InvalidInput, with the message `rule` unless `_Loader` refuses a value."""
+    """Parse YAML `text`. Raises InvalidInput with the message `rule` or, if `_Loader` refuses a value, its message."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -42,7 +42,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """A launch's progress: `done` of at most `budget` trials have finished; `new_trials` are new to the caller."""
+    """A launch's progress: `done` of at most `budget` trials have finished; the caller does not know `new_trials`."""
 
     state: LaunchState
     budget: int
@@ -57,7 +57,7 @@ def detached_name(campaign: str) -> str:
 
 
 def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path, resume: bool) -> None:
-    """Start a launch of the campaign `document`, or resume its newest one. Raises CheckFailed while a launch runs."""
+    """Start a launch of the campaign `document` or resume its newest launch. Raises CheckFailed if one is running."""
     name = detached_name(document["name"])
     former: DetachedActor | None = actors.find(name)
     if former is not None:
@@ -92,7 +92,7 @@ class DetachedLaunch:
         self._thread.start()
 
     def status(self, received: int) -> LaunchStatus:
-        """Return the launch's progress. Its `new_trials` lack the first `received` ones, which the caller has."""
+        """Return the launch's progress. `new_trials` leaves out the first `received` trials, which the caller has."""
         ended = not self._thread.is_alive()  # check this first: the report is set before the thread ends
         state = LaunchState.RUNNING
         if ended:

@@ -36,7 +36,7 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether to compare finalists: if there are several, or if the only one beats the baselines at some size.
+    """Return whether to compare finalists: true if there are several, or one that beats the baselines at some size.
 
     If one winner is chosen for all sizes, several finalists are needed.
     """

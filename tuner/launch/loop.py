@@ -100,7 +100,7 @@ class RequestBuilder:
     def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> base.Race | None:
         """Return the rule that ends trial `name` early if it is slower than the `measured` trials.
 
-        Returns None if racing is off or if there are no `measured` trials.
+        The result is None if racing is off or if there are no `measured` trials.
         """
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
@@ -187,7 +187,7 @@ class Overhead:
     elapsed_s:   seconds from the first suggestion to the last record
     once_s:      seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
     cpu_s:       CPU time of this process from the start of the loop to the last upload
-    notes:       fallbacks used when the search's model failed: fallback -> number of times
+    notes:       fallback used when the search's model failed -> number of times it was used
     priors:      the search's priors with their final weights (`Search.priors`)
     """
 
@@ -379,7 +379,7 @@ class TrialLoop:
             self._submit(replace(trial, beside=each or self._controls.is_due(len(self._measured))))
 
     def _submit(self, trial: BuiltTrial) -> None:
-        """Measure a trial at all sizes, or only at the next size if a pruner then decides whether to stop it."""
+        """Measure a trial at all sizes. With a pruner, measure only the next size, after which the pruner decides."""
         programs = {trial.trial_id: (trial.candidate, trial.built.program)}
         prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
         race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
@@ -440,7 +440,7 @@ class TrialLoop:
         return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
 
     def _goes_on(self, trial: BuiltTrial, so_far: base.Measurement) -> bool:
-        """Report the latest size to the pruner, then stop the trial or measure its next size.
+        """Report the latest size to the pruner. Then stop the trial, if the pruner says so, or measure the next size.
 
         Returns False if all sizes have been measured, so that the caller can complete the trial.
         """

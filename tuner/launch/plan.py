@@ -59,7 +59,7 @@ _judged: dict[tuple[str, str], BuildResult] = {}
 
 
 def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
-    """Return the campaign with names in place of `auto` among its methods and of `library` among its baselines.
+    """Return the campaign with `auto` (in the methods) and `library` (in the baselines) replaced by names.
 
     `auto` becomes the methods predicted to be the fastest at each size, then the second fastest, and so on. `library`
     becomes the algorithms of the runner's library. If there are none, or if the runner computes times from a model, the
@@ -87,7 +87,7 @@ def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
 
 
 def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) -> list[Candidate]:
-    """Return one candidate per method: first the methods predicted to be fastest, then the others in file order."""
+    """Return one candidate per method: first those predicted to be fastest, then the others in the campaign's order."""
     points = {point.method: point for point in space.starts()}
     methods = [name for name in points if name in METHODS and name in AUTO_METHOD.names]
     fastest = _fastest(_choices(campaign, topology, methods), campaign.sizes) if len(methods) > 1 else []
@@ -95,7 +95,7 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
-    """Predict the times of methods with the simulated runner's model, else from the link rate and 10 us per message."""
+    """Predict the times of methods from the link rate and 10 us per message; a simulated runner uses its own model."""
     config = campaign.runner.config.for_network(topology)
     if isinstance(config, SimulatedConfig):
         model = config.network_model()
@@ -108,7 +108,7 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the methods that are predicted to be the fastest, largest size first; none if no method is applicable."""
+    """Return the fastest method at each size, as predicted, largest size first; empty if no method is applicable."""
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:
@@ -258,7 +258,7 @@ def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign
 
 
 def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, BuildResult]:
-    """Return name in candidates and records -> program, for the programs that `campaign` takes from files.
+    """Return the programs that `campaign` takes from files: name in candidates and records -> program.
 
     Raises InvalidInput, naming the key and the file, if the campaign cannot measure a program. Raises CheckFailed
     if a program does not perform its collective correctly on `topology`.
@@ -440,7 +440,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each fabric in Chorale's MI250 record, except the one being replayed; for GPU runners only."""
+    """Yield a prior for each fabric in the MI250 record, but not the replayed one; only for GPU runners and replays."""
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.protocols):

@@ -225,7 +225,7 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. If all of them are library algorithms, a program is added, because every run needs one."""
+        """Measure `rivals`. Every run needs a program, so one is added if all rivals are library algorithms."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:
@@ -266,7 +266,7 @@ class LaunchProgress:
 
     budget:   maximum number of trials, including the `recorded` ones
     recorded: trials that were recorded before the launch was resumed
-    limit_s:  seconds from the beginning of the first new trial after which no further trial starts
+    limit_s:  time limit in seconds, counted from the start of the first new trial; no trial starts after it
     """
 
     def __init__(

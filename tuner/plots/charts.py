@@ -26,7 +26,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
 }
 _MARKS = "os^vDP*X"
 _PAPER_IN = 5.2, 3.5
-"""Width and height of charts in inches. In a paper's column, 3.3 inches wide, their 10-point text stays readable."""
+"""Width and height of charts in inches. Shrunk to a paper's column (3.3 inches), their 10-point text stays readable."""
 _SHADE = "0.88"
 _BINS = 400
 _PARTS = (

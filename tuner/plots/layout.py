@@ -27,7 +27,7 @@ _MAX_FORCE_NODES = 400
 
 
 def switched_positions(topology: Topology) -> Positions | None:
-    """Return positions float64[nodes, 2], or None if compute nodes are linked directly or no layout below fits.
+    """Return positions float64[nodes, 2], or None if compute nodes are linked directly or no layout fits.
 
     Compute nodes form a row. Switches form rows above it, ordered by their distance from compute nodes; switches that
     lead only to compute nodes are drawn below if there are other switches. If all switches are next to compute nodes

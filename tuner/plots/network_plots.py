@@ -75,7 +75,7 @@ def connections_of(topology: Topology) -> list[DrawnConnection]:
 def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
-    A connection is straight unless it must bend around a node, or fan out because its pair of nodes has several.
+    A connection is straight unless it must bend around a node or there are several between the same two nodes.
     """
     ends = np.array([(connection.src, connection.dst) for connection in connections])
     share = np.linspace(0.05, 0.95, 40)[None, :, None]
@@ -238,7 +238,7 @@ def plot_topology(topology: Topology, path: Path) -> None:
 
 
 def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
-    """Draw the cables of `cabling`; save the picture to `path`. New cables are coloured if there are existing ones."""
+    """Draw the cables of `cabling`; save the picture to `path`. If some cables exist already, new ones are coloured."""
     hosts, kept = cabling.hosts, {frozenset(cable) for cable in cabling.kept}
     named = replace(topology, node_ids=hosts)
     canvas = NetworkCanvas.of(named, connections_of(named), 6.0)

@@ -36,7 +36,7 @@ REPEATS, FIRST_REPEATS = 5, 1
 GOAL, WRONG = 1.05, 1.05
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
-"""Generator that yields the next candidate and its number of repetitions (None: default), and is sent the trial."""
+"""Generator that yields a candidate and its number of repetitions (None: default), and then receives the trial."""
 FIRST_SHARE = 4
 """The random-forest search starts with random trials: 1 / `FIRST_SHARE` of all trials, but at least three."""
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2

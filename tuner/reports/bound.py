@@ -95,7 +95,7 @@ def assumption_facts(topology: Topology) -> dict[str, Any]:
 
 
 def network_facts(topology: Topology) -> dict[str, Any]:
-    """Return the key `topology` for a document and, for a network read from a machine, the key `assumptions`."""
+    """Return a document's key `topology` and, if the network was read from a machine, also its key `assumptions`."""
     network = {"spec": topology.spec, "nodes": topology.compute_count, "switches": topology.switch_count}
     network |= {"bandwidth_unit": topology.bandwidth_unit, "id": topology.id}
     return {"topology": network, **assumption_facts(topology)}

@@ -21,14 +21,14 @@ from chorale.tuner.reports.bound import assumption_facts, assumption_rows, check
 from chorale.tuner.reports.tables import Columns, rows_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
-"""A result is called good, or fair, if its rate is at least this fraction of the rate that the model predicts."""
+"""A result is good (or fair) if its rate is at least the fraction GOOD (or FAIR) of the rate that a model predicts."""
 _UNUSUAL = 1.3
 """A size is unusually slow if its ratio of measured to expected time exceeds both neighbours' ratios by this factor."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
 """Factor for `GOOD` and `FAIR` at sizes limited by latency, because latencies vary more between hosts than rates."""
 _REACHES = 0.75
-"""If the model's best algorithm reaches this fraction of the bound, the links limit the time; if not, the algorithm."""
+"""If the model's best algorithm reaches this fraction of the bound, links limit the time; else the algorithm does."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}
@@ -283,7 +283,7 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return a sentence that compares the largest size not limited by latency with the model or the bound."""
+    """Return a sentence that compares the time at the largest size not limited by latency with the model or bound."""
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
     algbw = large.size_bytes / large.measured_us / 1e3
     at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"

@@ -1,6 +1,7 @@
-"""Creates reports for `chorale synth` and the service: networks, and schedules compared with bounds and old schedules.
+"""Creates reports on networks, schedules and programs, for `chorale synth` and the service.
 
-The reports on schedules and programs contain cost, link loads, resources, predicted times, and time lost in lowering.
+Schedules are compared with bounds and, after a failure, with the old schedule. Reports on programs contain link loads,
+resources, predicted times, and the time lost in lowering.
 """
 
 from collections.abc import Iterator, Mapping
@@ -164,7 +165,7 @@ def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np
 
 
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the JSON document of `chorale synth`, except memory and output path.
+    """Return the JSON document of `chorale synth`, without `peak_memory_bytes` and `output`.
 
     If the schedule uses pairs of trees, the key `tree_pairs` is the optimum for such pairs, checked by independent
     code.
@@ -251,7 +252,7 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Frac
 
 
 def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> tables.Result:
-    """Return `document` with memory and output path added, and its table. unit: unit of the network's bandwidths"""
+    """Add peak memory use and output path to `document`. Return it and its table, with bandwidths in `unit`."""
     document |= {"peak_memory_bytes": tables.peak_memory_bytes(), "output": output}
     spec, method, collective = document["topology"]["spec"], document["method"], document["collective"]
     if output is None:
@@ -328,7 +329,7 @@ def proved_document(
     in_network: bool = False,
     link_gbps: Fraction | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON document of a synthesis, except memory and output path. Independent code checks the bounds.
+    """Return a synthesis's JSON document without `peak_memory_bytes` and `output`. Independent code checks the bounds.
 
     link_gbps:  see `timing_document`
     in_network: whether the user wants switches to reduce or multicast data. The bound then allows it, even if a

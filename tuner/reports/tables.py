@@ -50,7 +50,7 @@ def decimal(value: Fraction | float) -> str:
 
 
 def with_fraction(text: str, exact: Fraction) -> str:
-    """Return `text`, followed by the exact value in parentheses if that is neither an integer nor too long."""
+    """Return `text`, followed by `exact` in parentheses unless `exact` is an integer or too long to display."""
     fraction = rational_text(exact)
     return text if exact.denominator == 1 or len(fraction) > _LONGEST else f"{text} ({fraction})"
 
@@ -167,7 +167,7 @@ class Stopwatch:
         return {"total": total, **self.seconds}
 
     def closing(self, *outside_total: str) -> dict[str, Any]:
-        """Return a document's last keys: `seconds` (total without `outside_total`), `stages`, `peak_memory_bytes`."""
+        """Return a document's last keys: `seconds` (the `total` of `report`), `stages` and `peak_memory_bytes`."""
         stages = self.report(outside_total)
         return {"seconds": stages.pop("total"), "stages": stages, "peak_memory_bytes": peak_memory_bytes()}
 

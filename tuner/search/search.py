@@ -443,7 +443,7 @@ class Search:
 
     @property
     def notes(self) -> dict[str, int]:
-        """Return the fallbacks used when the sampler or its model failed: fallback -> number of times it was used."""
+        """Return a mapping: fallback used when the sampler or its model failed -> number of times it was used."""
         return dict(self._choice.notes + self._notes)
 
     @property

@@ -261,7 +261,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs (weighted means over sizes) at `others` from `values` at `points`; both are point indices.
+        """Predict outputs (weighted means over sizes) at the points `others` from `values` at `points` (point indices).
 
         Row o of `outputs` contains the weight of each size in output o.
 
@@ -394,8 +394,8 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return the best untried point. Points in the arguments count as tried; at least one other must exist. Never
-        raises, even for invalid values.
+        """Return the best untried point. Points in the arguments count as tried; at least one other point must exist.
+        Never raises, even for invalid values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
         counts both kinds of failure.

@@ -296,9 +296,9 @@ def local_token(home: Home) -> str:
 
 
 class TokenCallers:
-    """A function that returns the local token's owner and the callers in a token file, which it rereads if changed.
+    """Returns, when called, the local token's owner and the callers in a token file. A changed file is read again.
 
-    While the file is invalid, each call raises Unavailable, so that nobody listed in it has access.
+    While the file is invalid, each call raises Unavailable, so that nobody has access.
     """
 
     def __init__(self, path: Path | None, local: str | None) -> None:

@@ -68,8 +68,8 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     """Return the data for drawing the schedule file `content`: nodes with positions, connections, `steps` and `tree`.
 
-    load:  of each connection, the number of shards that cross its links during the whole collective
-    share: of each connection, its load divided by its bandwidth, relative to the busiest connection
+    load:  number of shards that cross a connection's links during the whole collective
+    share: a connection's load divided by its bandwidth, relative to the busiest connection
     steps: for each step (for trees: each level), pairs (index of a connection, load); null if there are too many
     tree:  links that carry the shard of `root`, each with its step and its hop on the route
 

@@ -365,7 +365,7 @@ LONGEST_INTERVAL = 16
 """Maximum number of trials between two measurements of the baselines."""
 
 FEW = 8
-"""The scatter of fewer changes than this is unreliable, so that it is assumed to be at least `Controls.deviation`."""
+"""If there are fewer changes than this, their scatter is unreliable: at least `Controls.deviation` is assumed."""
 
 
 class Controls:

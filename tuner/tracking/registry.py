@@ -54,7 +54,7 @@ REASON = "chorale.promotion_reason"
 RATIO = "chorale.promotion_ratio"
 ROLLED_BACK = "chorale.rolled_back"
 HISTORY = "chorale.champions."
-"""Prefix of a model's tag, followed by an alias. The tag lists the versions that had the alias, oldest first."""
+"""A model's tag with this prefix and an alias lists the versions that had the alias, oldest first."""
 MAX_REMEMBERED = 100
 
 
@@ -167,7 +167,7 @@ class PromotionVerdict:
 def apply_verdict(
     mlflow: MlflowStore, version: ModelVersion, alias: str, verdict: PromotionVerdict
 ) -> PromotionVerdict:
-    """Point `alias` to `version` if the verdict allows it. Tag the version with the final verdict; return the verdict.
+    """Point `alias` to `version` if the verdict allows it. Tag the version with the final verdict, and return it.
 
     If the alias has meanwhile moved to a version that was not compared with `version`, the alias stays there.
     """
@@ -367,7 +367,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
 
 
 def _measured(size: records.SizeResult, library: str | None) -> dict[str, Any]:
-    """Return a size's measurements: the program's, or a library algorithm's that the program does not clearly beat."""
+    """Return a size's measurements: the program's or, unless it clearly beats the library, those of the library."""
     fastest = records.fastest_baseline(size)
     if library_name(fastest) is not None and size.speedup < records.MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)

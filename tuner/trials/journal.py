@@ -192,7 +192,7 @@ def drop_torn_end(path: Path) -> int:
 
 
 def patiently(write: Callable[[], object], sleep: Callable[[float], None] = time.sleep) -> None:
-    """Call `write`. While the disk accepts no data, retry every second for about `RECOVERY_S` seconds, then raise."""
+    """Call `write`. If the disk accepts no data, retry every second for about `RECOVERY_S` s, then raise the error."""
     for waited_s in range(int(RECOVERY_S) + 1):
         try:
             write()
@@ -334,5 +334,5 @@ def parse_lines(lines: Sequence[bytes]) -> JournalContent:
 
 
 def read_content(path: Path, most_lines: int | None = None) -> JournalContent:
-    """Return the content of the journal at `path`, up to line `most_lines` if given. Skips an incomplete last line."""
+    """Return the content of the journal at `path`, up to line `most_lines` if given; skip an incomplete last line."""
     return parse_lines(read_journal(path).split(b"\n")[:-1][:most_lines])

@@ -85,7 +85,7 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters that determine the id: all but plan and library parameters with default values."""
+        """Return the parameters that determine the id. Plan and library parameters with default values are left out."""
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
@@ -101,7 +101,7 @@ class Candidate:
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the id of a candidate's trial in a launch, a hash of launch and candidate that all its records share."""
+    """Return the id of a candidate's trial in a launch: a hash of both, the same in all records of the trial."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
@@ -167,7 +167,7 @@ class _Trial:
 class CompleteTrial(_Trial):
     """The trial of a candidate that was measured.
 
-    schedule_id, program_id: content ids of the candidate's files; the first is empty without a schedule
+    schedule_id, program_id: content ids of the candidate's files; `schedule_id` is empty without a schedule
     sizes:            results at each size
     same_program_as:  id of an earlier trial with the same program; this trial reuses its measurement
     channels, blocks: the program's number of channels, and the maximum number of thread blocks of a rank
@@ -459,7 +459,7 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """Return file name -> program for each range of sizes that uses one. Sorting the names sorts the files by size.
+    """Return file name -> program, for each range of sizes with a program. Sorting the names sorts the files by size.
 
     chosen: the tuning table, in ascending order of sizes
     read:   returns the content of the program file with a given id

@@ -92,7 +92,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Return the times of each kind of call, summed over the status files of jobs. Skips missing and invalid files."""
+    """Return the times of each kind of call, summed over the status files of jobs; skip missing and invalid files."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         try:

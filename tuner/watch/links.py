@@ -52,7 +52,7 @@ class LinkTracker:
 
     @property
     def in_force_bits_per_s(self) -> float:
-        """Return the rate with which to plan, in bits per second: 0 if the link is dead or flapping."""
+        """Return the rate to use for planning, in bits per second: 0 if the link is dead or flapping."""
         return self._rate if self.state in (LinkState.HEALTHY, LinkState.SLOW) else 0.0
 
     @property

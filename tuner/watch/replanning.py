@@ -94,7 +94,7 @@ class Planner:
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
-        """Return `plan`, but at `sizes` (pairs of collective and size) with the programs of the table `present`.
+        """Return `plan` with the programs of the table `present` at `sizes`, which are pairs of collective and size.
 
         Raises InvalidInput if `present` has no program for one of `sizes`.
         """

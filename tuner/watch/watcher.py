@@ -257,7 +257,7 @@ class Watch:
             self._under_way["plan"] = self.pool.submit(renewal.plan_ahead, ahead)
 
     def _is_due(self, name: str, period_s: float, now_s: float) -> bool:
-        """Return whether `period_s` seconds have passed since the task was last due. If so, it counts as done now."""
+        """Return whether `period_s` seconds have passed since task `name` was last due; if so, mark it as done now."""
         if now_s <= self._last_s.get(name, 0.0) + period_s:
             return False
         self._last_s[name] = now_s

@@ -134,7 +134,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function that returns all trials when first called, later only new ones. `known` counts the others."""
+    """Return a function that returns all trials when first called, later only new ones; `known` counts earlier ones."""
     launch: int | None = None
     known = 0
 

@@ -115,7 +115,7 @@ class NetworkPlanner:
 
 
 def built_network(source: NetworkSource, limits: JobLimits) -> Topology:
-    """Return the network of a spec or a document. Its size is checked first, for documents also when it is built."""
+    """Return the network of a spec or a document. Its size is checked before and, for a document, after it is built."""
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
@@ -169,7 +169,7 @@ class JobSpec(Strict):
     priority: Priority = 5
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields on which the result's content key depends, except the network. Floats become exact text."""
+        """Return all fields on which the result's content key depends, except the network; floats become exact text."""
         facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 

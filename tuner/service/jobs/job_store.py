@@ -51,13 +51,15 @@ class Job(BaseModel):
     """A job of the service.
 
     owner:    name of the token that submitted the job
-    key:      content key of the result; jobs with the same key have the same result
-    result:   `key` once the job is done, null before; /v1/results/KEY has the result
-    error:    why the job failed
-    cached:   whether the result was already stored
+    key:      content key of the result, known before it is computed; jobs with the same key have the same result
+    result:   null until the job is done, then equal to `key`: the result can be fetched from /v1/results/KEY
+    error:    why the job failed; null if it did not fail
+    cached:   "yes" if the result was already stored, so that nothing was computed
     progress: progress of a running job; not stored
-    Each time is in seconds since the epoch, and null until its event has happened. In JSON, the request's `kind` and
-    `priority` are fields of the job, too.
+    memory_bytes: estimated peak memory of the computation
+    created_s, started_s, finished_s: Unix times in seconds; null if the job has not started or finished yet
+
+    In JSON, a job also has the fields `kind` and `priority` of its request.
     """
 
     model_config = ConfigDict(

@@ -1,4 +1,4 @@
-"""Runs work for which requests wait in separate processes with limits, which are shared fairly among tokens."""
+"""Runs slow parts of requests in separate processes, which have limits and are shared fairly among tokens."""
 
 import os
 import threading

@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Computation:
-    """A computation and the jobs that wait for its result. It is stopped if all jobs are cancelled or it `is_late`."""
+    """A computation and the jobs that wait for it. It is stopped if all jobs are cancelled or it takes too long."""
 
     kind: str
     jobs: list[Job]
