@@ -226,6 +226,8 @@ class Collective:
     The vector of M bytes is cut into N shards of M / N bytes, and each shard into equal chunks. In allgather,
     reduce_scatter and allreduce, shard s belongs to rank s.
 
+    broadcast: every shard starts at rank `root` and must end at every rank.
+    reduce: every rank holds a contribution to every shard; every sum must end at rank `root`.
     allgather: shard s starts at rank s and must end at every rank.
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
@@ -237,7 +239,7 @@ class Collective:
     The first rank may also be a target. M is defined as for alltoallv.
     combine: the reverse of dispatch. The ranks `members[i][1:]` hold contributions to shard i, and the sum must end at
     rank `members[i][0]`.
-    custom: defined by `custom`. Only for programs that do not come from a schedule.
+    custom: defined by the field `custom`; only for programs that do not come from a schedule.
     """
 
     name: CollectiveName

@@ -77,7 +77,7 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
-    """Read a structure in Thrift's compact protocol; return its 32-bit fields as a mapping from id to (last) value.
+    """Read a structure in Thrift's compact protocol; return its 32-bit fields as a mapping from field id to value.
 
     The first byte of a field contains the field's type and the difference between its id and the id of the previous
     field. Only the types that occur in page headers are supported.

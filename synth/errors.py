@@ -93,7 +93,7 @@ _BACKGROUND = r"\s*\(Background on this error at: \S+\)"
 
 
 def fault_in(error: BaseException) -> str:
-    """Return a description of an error in reading a document. For a KeyError, the text is "no key 'name'"."""
+    """Describe an error that occurred while reading a document. For a KeyError, the description is "no key 'name'"."""
     return f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 

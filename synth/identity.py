@@ -1,6 +1,6 @@
 """Computes content ids (SHA-256 over canonical JSON and arrays), and converts exact rational numbers.
 
-Rational numbers can be read from text, written as text, and reconstructed from a solver's floats.
+Rational numbers can be read from text and written as text. For a solver's floats, a common denominator is guessed.
 """
 
 import hashlib

@@ -16,7 +16,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def core_count() -> int:
-    """Return how many cores this process may use, according to its CPU affinity and its cgroup quotas (rounded)."""
+    """Return how many cores this process may use, given its CPU affinity and cgroup quotas (rounded down)."""
     return max(1, int(min([_allowed(), *_quotas()])))
 
 
@@ -46,7 +46,7 @@ def _quotas() -> Iterator[float]:
 def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
     """Yield the numbers in the files of `controller` for each control group (cgroup) that contains this process.
 
-    forms: names of the files of `controller` in version 2 of cgroups, then of those in version 1
+    forms: names of the controller's files: one tuple for version 2 of cgroups, then one for version 1
     """
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():

@@ -30,7 +30,7 @@ def leave_working_folder() -> None:
 
 @contextmanager
 def outside_working_folder() -> Iterator[None]:
-    """While the context is active, prevent new Python processes from importing modules from the working folder."""
+    """While the context is active, new Python processes do not import modules from the working folder."""
     with _environment:
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"
@@ -43,7 +43,7 @@ def outside_working_folder() -> Iterator[None]:
 
 
 def shadow_of(error: BaseException | str) -> str | None:
-    """Return a phrase that says which file hides the library named in `error`, or None if no file of a user does."""
+    """Return a phrase that says which file hides the library named in `error`, or None if no user file hides it."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]

@@ -30,10 +30,10 @@ class Layer:
 
 
 CollectiveTime: TypeAlias = Callable[[int], float]
-"""Maps a size in bytes to a collective's time in seconds. For an all-to-all, this is the size of one rank's data."""
+"""Maps a size in bytes to a collective's time in seconds. For an all-to-all, the size is that of one rank's data."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes in bytes from which Zhao et al. (appendix A.4) choose the fastest."""
+"""Bucket sizes in bytes that Zhao et al. (appendix A.4) consider; they use the fastest of these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Runs the build stages synthesize, verify, lower and check: separately, all together, or with a cache.
+"""Runs the build stages synthesize, verify, lower and check, one at a time or all together, with or without a cache.
 
 A caller that wants to measure the stages passes an `Observer`, which returns a context manager for each of the stages
 `synthesis`, `verification`, `lowering` and `check`. The stage runs inside this context manager.
@@ -55,7 +55,7 @@ def verified_schedule(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program. `text` is in the target's format; `read_back` is the program parsed from `text`."""
+    """A checked program. `text` is in the target's format; `read_back` is the result of parsing `text`."""
 
     program: Program
     text: str
@@ -78,10 +78,10 @@ def build_program(
 
 
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
-    """Lower `verified` and return the program as text. The text is parsed again, but not executed symbolically.
+    """Lower `verified` and return the program as text, without executing the program symbolically.
 
-    Use this for programs with so many ranks that symbolic execution takes too long. Raises InvalidInput and CheckFailed
-    like `build_program`.
+    Use this for programs with so many ranks that symbolic execution takes too long. Raises InvalidInput if an option
+    exceeds a limit, and CheckFailed if parsing the text gives a different program.
     """
     program = lower(verified, lowering)
     text = target_named(lowering.target).emit(program)
@@ -105,7 +105,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 @dataclass(slots=True)
 class _Entry:
-    """A cached schedule with its Parquet file. `programs` maps ids of build requests to programs."""
+    """A cached schedule and its Parquet file. `units`: memory use; `programs`: maps ids of build requests to programs."""
 
     verified: VerifiedSchedule
     file: bytes
@@ -116,9 +116,9 @@ class _Entry:
 class CachingBuilder:
     """Builds programs from requests, one after another, and keeps the results in memory.
 
-    Many candidates of a search share a schedule, or even a program. Each schedule and program is built only once.
-    `synthesized` and `lowered` count how many schedules and programs were actually built. If the cache
-    exceeds `largest_units`, the least recently used schedules are dropped together with their programs.
+    Many candidates of a search share a schedule, or even a program, and each of these is built only once.
+    `synthesized` counts the schedules that were built, and `lowered` the programs. If the cache exceeds
+    `largest_units`, the least recently used schedules are dropped together with their programs.
     """
 
     def __init__(self, largest_units: int = _LARGEST_UNITS) -> None:

@@ -61,8 +61,9 @@ class BuildRequest:
 class BuildResult:
     """A verified schedule and its checked program.
 
-    schedule:      the schedule as a Parquet file
-    program_id:    content id of the schedule id and all lowering options; equal ids mean identical instructions
+    schedule_id:   content id of the schedule
+    schedule:      contents of the schedule's Parquet file
+    program_id:    content id of `schedule_id` and all lowering options; equal ids mean identical instructions
     program_text:  the program in the text format of its target
     time_per_byte: bandwidth time / vector size, as text such as 7/8; its unit is 1 / (bandwidth unit of the topology)
     """
@@ -85,7 +86,7 @@ class BuildFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
-    """A failed build. `message` is one line of text."""
+    """The reason why a build failed. `message` is one line of text."""
 
     kind: BuildFailureKind
     message: str

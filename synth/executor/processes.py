@@ -79,9 +79,9 @@ class WorkerLostError(Exception):
 class WorkerProcess:
     """Starts, calls and ends one worker process, which runs `serve`.
 
-    On Linux, the process is forked from a clean fork server that has imported the module `preload`; elsewhere, it is
-    spawned. A plain fork would copy locks that other threads hold. Each process has its own pipe, so if a process dies,
-    even in the middle of a message, the other processes are not affected.
+    On Linux, the process is forked from a fork server that has only imported this module and `preload`; elsewhere, it
+    is spawned. A plain fork would copy locks that other threads hold. Each process has its own pipe, so if a process
+    dies, even in the middle of a message, the other processes are not affected.
     """
 
     def __init__(self, preload: str) -> None:
@@ -100,7 +100,7 @@ class WorkerProcess:
     def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:
         """Return `function(shared, task)` as computed by the process, or raise the exception that it raises.
 
-        shared: a result of `shared_message`, which is only sent if it differs from that of the previous call
+        shared: a result of `shared_message`; it is not sent again if the previous call used the same one
 
         Raises WorkerLostError if the process dies, and TimeoutError if it does not answer within `limit_s` seconds.
         """
@@ -129,7 +129,7 @@ class WorkerProcess:
             self._process.kill()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """End the process and wait for its exit. An idle process has `patience_s` to close its shared value."""
+        """End the process and wait for its exit. An idle process has `patience_s` seconds to close its shared value."""
         self._connection.close()
         self._process.join(0.0 if self._is_busy else patience_s)
         self._process.kill()
@@ -151,7 +151,7 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """While the context is active, let new processes ignore Ctrl-C, and do not let them run the main program again."""
+    """While the context is active, new processes ignore Ctrl-C and do not run the main program again."""
     main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")

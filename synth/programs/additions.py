@@ -108,8 +108,8 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
         most_moves: Maximum number of chunks that a program may move. For plans, the limit is a quarter of it.
 
     Returns:
-        The order. None for collectives that add nothing, custom collectives, programs that exceed `most_moves`, and
-        plans in which a switch adds, because the switch chooses the order.
+        The order. None for collectives without sums, custom collectives, programs that exceed `most_moves`, and
+        plans in which a switch does the reduction, because the switch chooses the order.
 
     Raises:
         InvalidInput: The program deadlocks, or a result comes from a chunk that was never written.
@@ -241,7 +241,7 @@ class _PlanExecution(PlanRun):
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return `values` as a tuple. Raises InvalidInput if one is None, which stands for a chunk never written."""
+    """Return `values` as a tuple. Raises InvalidInput if a value is None (a chunk that was never written)."""
     found = tuple(value for value in values if value is not None)
     if len(found) < len(values):
         raise _wrong("a result comes from a chunk that was never written")

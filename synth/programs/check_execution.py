@@ -397,7 +397,7 @@ def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[P
 
 
 def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
-    """Execute `program` under several conditions, up to the first run with a violation. The structure must be valid.
+    """Execute `program`, whose structure must be valid, under several conditions. Stops after a run with a violation.
 
     The larger the vector, the fewer chunks fit into a message. If `buffer` is given, the program is checked with the
     shortest messages that can occur at its vector sizes. If it deadlocks with these, it is checked with the shortest

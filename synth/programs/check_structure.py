@@ -72,7 +72,7 @@ sizes."""
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """Limits and other rules for the programs of a target. They follow from the target's reader and runtime.
+    """Limits and other rules that a target's reader and runtime set for programs. All counts are maximum values.
 
     ranks:                    ranks in a program
     channels:                 channels in a program
@@ -85,8 +85,8 @@ class TargetLimits:
     single_wait:              whether a step has at most one wait, so that each further wait needs a `nop`
     count:                    chunks per instruction
     offset:                   largest index of an operand's first chunk
-    elements_per_rank:        XML elements that the reader keeps for a rank: the root, all ranks, the rank's own blocks
-                              and steps
+    elements_per_rank:        XML elements that the reader keeps for a rank: the root element, those of all ranks, and
+                              those of the rank's own blocks and steps
     elements:                 XML elements in a file
     fused_reductions:         maximum length of a run of local reductions that the runtime may fuse; None: no fusion
     largest_max_bytes:        maximum vector size in bytes that a file may state; None: no limit
@@ -232,7 +232,7 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
 
 
 def require_valid_structure(program: Program, limits: TargetLimits, target: str) -> None:
-    """Raise InvalidInput with the first rule that `program` breaks. `target`: name of its target, for the message."""
+    """Raise InvalidInput if `program` breaks a rule; the message names the first such rule and the `target`."""
     for violation in structure_violations(program, limits):
         rule = f"a program must fit {target} ({violation.rule})"
         raise InvalidInput(rule, violation.message, "lower it with other parameters")
@@ -322,7 +322,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return (counts sent, counts received): chunks of each message on each connection, in order. O(instructions)."""
+    """Return (counts sent, counts received): the chunk count of each message of each connection. O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):

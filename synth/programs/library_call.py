@@ -32,7 +32,7 @@ class LibrarySettings:
     chunk_bytes:  bytes that a channel moves per step
     buffer_bytes: bytes of a channel's buffer
     threads:      number of threads per thread block
-    cta_policy:   default, efficiency or zero
+    cta_policy:   NCCL's policy for CTAs (thread blocks): default, efficiency or zero
     """
 
     algorithm: str

@@ -41,7 +41,7 @@ MAX_REPORTED = 20
 class Layout:
     """The memory of one rank as a sequence of cells, one per chunk.
 
-    input_base, output_base, scratch_base: first cell of each buffer; input and output overlap in programs in place
+    input_base, output_base, scratch_base: first cell of each buffer; in in-place programs, input and output overlap
     cells: number of cells
     """
 
@@ -299,7 +299,7 @@ def result_violations(
 def collective_of_ranks(program: AnyProgram) -> Collective:
     """Return the collective that `program` executes among its ranks, such as allreduce.
 
-    If switches are processes, the collective of the program itself is custom, because it includes them.
+    If switches are processes, `program.collective` is custom, because it also describes the switches.
     """
     custom = program.collective.custom
     if not isinstance(program, Program) or not program.switches or custom is None:
@@ -308,7 +308,7 @@ def collective_of_ranks(program: AnyProgram) -> Collective:
 
 
 def rank_count(program: AnyProgram) -> int:
-    """Return the number of ranks, without switch processes."""
+    """Return the number of ranks, not counting switch processes."""
     return len(program.ranks) - (len(program.switches) if isinstance(program, Program) else 0)
 
 

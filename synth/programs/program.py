@@ -226,7 +226,7 @@ class Program:
     origin:     content id of the schedule from which the program was lowered; "" for a program from elsewhere
     plan:       options for one-sided runtimes, such as MSCCL++; other runtimes ignore them
     switches:   node indices of the switches that reduce or multicast data. The last ranks of the program represent
-                these switches, see `chorale.synth.programs.memory`.
+                these switches; see `chorale.synth.programs.memory`.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Computes a collective's traffic: how much data is sent over each route in each step, regardless of the content.
 
-Simulators only need these sums. Some methods compute them without creating a schedule, which would have at least
-N (N - 1) rows, one per shard and transfer. 16,384 nodes then take only seconds. The deficiencies (overheads compared
+Simulators only need these sums. Some methods compute them without creating a schedule, which for N ranks would have
+at least N (N - 1) rows. With these methods, 16,384 nodes take only seconds. The deficiencies (overheads compared
 with an ideal network) are also computed from the traffic.
 
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
@@ -133,11 +133,11 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 class Deficiencies:
     """The factors by which latency, bandwidth and congestion make a collective slower than on an ideal network.
 
-    The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
+    The collective takes alpha log2 N * latency + T * bandwidth * congestion; T is the least possible bandwidth time.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
-    bandwidth:    Psi: time that ranks need to send their bytes over their busiest port if messages do not share links,
+    bandwidth:    Psi, the time that ranks need to send their bytes over their busiest port if no links are shared,
                   divided by the least possible time (for allreduce: to send 2 (N - 1) / N of the vector over all ports)
-    congestion:   Xi: factor by which link sharing increases this time, over all steps
+    congestion:   Xi, the factor by which link sharing increases this time, over all steps
     congestion_sum: sum over steps of the factor by which link sharing slows down the step; the paper's table 2 lists
                   this number as the congestion of latency-optimal algorithms, which have equally large steps
     """

@@ -180,7 +180,7 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
 class _Messages(NamedTuple):
     """The messages of all steps, ordered by step.
 
-    actors: number of senders and receivers: all nodes if switches reduce or multicast data, else only the ranks
+    actors: number of nodes that can send or receive: all nodes if switches reduce or multicast data, else the ranks
     """
 
     actors: int

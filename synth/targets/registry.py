@@ -172,7 +172,7 @@ ONECCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class OneCclXml(XmlTarget):
-    """Target `oneccl-xml` (docs/reference/programs.md). Steps may have several waits; limits exceed MSCCL's."""
+    """Target `oneccl-xml` (docs/reference/programs.md). Steps may have several waits; limits are higher than MSCCL's."""
 
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS

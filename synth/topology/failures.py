@@ -158,8 +158,8 @@ class Failure:
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Convert `part` to a fraction of the link between two nodes, or to None if the link has no such part.
 
-    The rate of one NVLink is known for networks read from a machine's file. For other networks, it is assumed to be 25
-    GB/s (NVLink 2 to 4), or 50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
+    If the network was read from a file that describes a machine, the rate of one NVLink is known. Otherwise, it is
+    assumed to be 25 GB/s (NVLink 2 to 4), or 50 GB/s (NVLink 5) if the link to the NVSwitch has more than 18 * 25 GB/s.
     part: NVLINK, PLANE, or a fraction, which is returned unchanged
     """
     if isinstance(part, Fraction):

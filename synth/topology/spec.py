@@ -88,7 +88,7 @@ def _plan(tree: registry.SpecTree, load: LoadFile) -> registry.TopologyPlan:
 def _apply(function: registry.Function, call: registry.FunctionCall, load: LoadFile) -> Topology:
     """Apply `function` to networks, some of which come from files. The result keeps the provenance of their link rates.
 
-    The function is applied twice: at physical rates, and at the rates that the machine's library expects.
+    The function is applied twice: at physical rates, and at the rates that NCCL or RCCL expects.
     """
     inner: dict[str, Topology] = {}
 

@@ -229,7 +229,7 @@ class _Search:
     """A search for renamings that turn `source` into `target`.
 
     links, target_links: links of `source` and of `target`
-    turns: the nodes of `source` that are individualized until every cell has one node
+    turns: steps in which nodes of `source` are individualized, until every cell has one node
     order: all nodes, cell by cell
     """
 

@@ -213,10 +213,10 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Provenance:
-    """The assumptions on which a network that was read from a machine's file relies.
+    """The assumptions behind a network that was read from a file that describes a machine.
 
     guessed:  pairs of node ids whose links have a guessed rate
-    expected: the links at the rates that the machine's library expects (lower than physical rates); None if unknown
+    expected: the links at the rates that NCCL or RCCL expects (lower than physical rates); None if unknown
     network:  id of the topology to which `expected` belongs; a network with another id has no expected rates
     """
 
@@ -235,7 +235,7 @@ class Topology:
     permutation of all nodes that preserves node kinds and maps links onto links of the same bandwidth and latency. `id`
     is the content id of nodes, links and unit, so different specs for the same network give the same id. `abilities`
     lists the switches that multicast or reduce data; all other switches only forward data. `provenance` is set for
-    networks read from a machine's file and does not affect `id`.
+    networks read from files that describe machines and does not affect `id`.
     """
 
     spec: str
@@ -307,7 +307,7 @@ class Topology:
 
     @property
     def expected(self) -> Topology | None:
-        """The same network at the rates that the machine's library expects; None if they are unknown."""
+        """The same network at the rates that the machine's NCCL or RCCL expects; None if these rates are unknown."""
         known = self.provenance
         if known is None or known.expected is None or known.network != self.id:
             return None

@@ -195,7 +195,7 @@ class TranslatedLinks:
         return np.asarray(first + self.parallel[links], dtype=np.int32)
 
     def totals(self, base: Numbers) -> Numbers:
-        """Return int64 per link: the sum, over all translations, of `base` of the link that is mapped to this link."""
+        """Return int64 per link: the sum of `base` over the links that translations map to it, one per translation."""
         sums = np.zeros(len(self.sizes), dtype=np.int64)
         np.add.at(sums, self.orbit, base)
         totals: Numbers = sums[self.orbit] * (len(self.translations) // self.sizes[self.orbit])

@@ -1,4 +1,4 @@
-"""Checks what can be checked without executing a plan: buffers, channels, operands, and that signals match waits."""
+"""Checks what can be checked without executing a plan: buffers, channels, operands, numbers of signals and waits."""
 
 import re
 from collections import Counter, defaultdict
@@ -78,7 +78,7 @@ _LOCAL = frozenset(
 )
 """Operations that both read and write their own rank's memory."""
 Round = tuple[int, int] | None
-"""How often an operation runs: once per call (None), or once for each part of a pipeline (part bytes, chunks)."""
+"""How often an operation runs. None: once per call; (part bytes, chunks): once for each part of such a pipeline."""
 ChannelEnd = tuple[int, int, Kind]
 """(rank, channel number within the rank, kind of channel)."""
 

@@ -1,8 +1,8 @@
 """Models the memory of all ranks during calls of a plan, and orders the accesses to it with vector clocks.
 
 Clocks are updated by signals, semaphores, barriers and port proxies. Component b of a clock counts the operations of
-block b, up to its last `nop`. The next components count the operations of each port's proxy, and the last components
-the calls that each rank has begun.
+block b, up to its last `nop`. The next components count the operations of each port's proxy. The last components
+count the calls that each rank has begun.
 
 A clock has two rows. ORDERED covers operations that have happened and whose writes are visible. HAPPENED also covers
 operations that are known to have happened, but whose writes may not be visible yet, which is all that relaxed signals
@@ -98,7 +98,7 @@ class PlanClocks:
         self.clock[blocks] = known
 
     def try_advance(self, block: int, step: Step) -> bool:
-        """Execute `step` of `block`, except for moving data. Return False if the block has to wait."""
+        """Execute `step` of `block`, but do not move its data. Return False if the block has to wait."""
         operation = step.operation
         action, rank = operation.action, self.owner[block]
         if action is Action.NOP:
@@ -185,7 +185,7 @@ class PlanClocks:
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 
     def _meet(self, block: int, number: int, blocks: int) -> bool:
-        """Let `block` arrive at barrier `number`. Return whether it may continue: all `blocks` blocks have arrived."""
+        """Let `block` arrive at barrier `number`. Return whether all `blocks` blocks have arrived."""
         met = self._met[self.owner[block], number]
         if met.get(block) == 1:
             del met[block]  # the last block to arrive has released it
@@ -377,7 +377,7 @@ class Packet:
 
 
 class PacketSlots:
-    """The packets in the scratch of all ranks. A packet holds data and a call number, for which readers wait."""
+    """The packets in the scratch of all ranks. Readers of a packet wait for the call number that it holds."""
 
     def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
         self._clocks, self._pieces = clocks, pieces

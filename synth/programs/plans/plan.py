@@ -128,7 +128,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. Its operations refer to channels and remote buffers by their index in `channels`, `remotes`, …"""
+    """A thread block. In its operations, a channel or remote buffer is given by its index in one of these tuples."""
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]
@@ -160,9 +160,9 @@ class RankPlan:
                 i-th channel to this rank.
     remotes:    (rank, buffer) of each remote buffer that blocks access
     semaphores: initial value of each semaphore
-    port_peers: rank at the other end of each port, as in `peers`
+    port_peers: rank at the other end of each port; ports are connected in the same way as memory channels
     switches:   (buffer, ranks of the group) of each switch channel
-    access:     kinds of channels used to access each of `remotes`; missing entries mean memory
+    access:     for each of `remotes`, the kinds of channels used to access it; missing entries mean memory
     """
 
     input_chunks: int
@@ -187,7 +187,7 @@ class PlanSettings:
     packets:        whether scratch contains packets (protocol LL)
     double_scratch: whether consecutive calls alternate between two halves of scratch
     reuse:          whether pipelines over large chunks may reuse parts of scratch
-    alignment_bytes: number of which chunk sizes must be a multiple
+    alignment_bytes: chunk sizes must be multiples of this number
     threads:        number of threads per block
     vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once; other executors ignore it
     """

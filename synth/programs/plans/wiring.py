@@ -53,7 +53,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A memory access: a write, or the read of a send. `clock` is the clock of `block` before the access."""
+    """A write to memory, or a read by a send instruction. `clock` is the clock of `block` before the access."""
 
     item: Position
     block: int
@@ -75,7 +75,7 @@ def message_order(
         program: A program without faults.
         executed: The program's instructions in a valid order.
         receive_of: The receive that matches each send.
-        read_late: Maps each send whose chunks may be read until its receive has ended to this receive.
+        read_late: The matching receive of each send whose chunks may be read until that receive has ended.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -232,8 +232,8 @@ def _placed(
     Args:
         program: A program without faults.
         pairs: The receive that matches each send.
-        carriers: The component that moves the message of each send. Default: between boxes a port, otherwise the
-                  sender.
+        carriers: The component that moves the message of each send; empty for packets, which ports move between boxes
+                  and senders within boxes.
         order: The messages that need no intermediate copy.
     """
     free = [body.scratch_chunks for body in program.ranks]
@@ -292,7 +292,8 @@ class SegmentId(NamedTuple):
 class PlanWiring:
     """Divides the blocks of `program` into segments at `cuts`, and the program's messages into lanes.
 
-    incoming, outgoing: for each segment, a dict whose keys are the lanes on which it receives or sends
+    incoming: for each segment, a dict whose keys are the lanes on which the segment receives
+    outgoing: the same for the lanes on which the segment sends
     written: lanes on which the sender, or its port, writes to the receiver
     read:    lanes on which the receiver reads from the sender
     """

@@ -120,7 +120,7 @@ class InfiniBand:
 
         Node ids are as in `boxes_topology`, but with host names instead of box numbers: GPU `n1.0`, NIC `nic:n1.0`.
         The machine's NICs are matched to the adapters in the file by name or, if names differ, by order.
-        nic: bandwidth of every NIC in GB/s; None means the rates in the machine's file
+        nic: bandwidth of every NIC in GB/s; None means the rates that `machine` states
         """
         wanted = [each.name for each in machine.nics]
         place: dict[str, tuple[str, int]] = {}  # host and number of the NIC, by the adapter's GUID

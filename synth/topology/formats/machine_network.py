@@ -27,7 +27,7 @@ Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
 class Wire(NamedTuple):
     """All NVLinks, xGMI links or chip-to-chip links from a GPU to `target`; the opposite direction is another Wire.
 
-    target: bus id of the GPU, name of the NVSwitch ("" stands for all NVSwitches), or "" for the CPU
+    target: bus id of a GPU; name of an NVSwitch, or "" for all NVSwitches; "" for the CPU (`kind` says which of these)
     """
 
     kind: WireKind
@@ -412,7 +412,7 @@ class _Boxes:
 
 
 class _Reached(NamedTuple):
-    """A NIC in all boxes. `through`, `shared`: rate and links of the path to each NIC from its GPU or host switch."""
+    """One NIC of each box. `through`: rate of the path to it from its GPU or host switch; `shared`: links of this path."""
 
     grid: NodeGrid
     through: Rate

@@ -20,7 +20,7 @@ _RCCL = "RCCL src/graph/topo.h"
 
 
 class Rate(NamedTuple):
-    """The rate of a link in GB/s: the `physical` rate, and the one `expected` by the library. `basis`: their source."""
+    """The `physical` rate of a link and the rate that NCCL or RCCL expects, in GB/s. `basis`: source of both rates."""
 
     physical: Fraction
     expected: Fraction
@@ -205,9 +205,9 @@ class GpuModel:
     """A GPU model, or several models with equal links.
 
     architecture: compute capability, or gfx target for AMD
-    links:        maximum number of NVLinks of a GPU; for AMD, number of xGMI links between two connected GPUs (0:
-                  differs by pair)
-    pci:          PCI Express generation of its slot
+    links:        maximum number of NVLinks of a GPU; for AMD, number of xGMI links between two connected GPUs, or 0
+                  if it differs by pair
+    pci:          PCI Express generation of the GPU's slot
     """
 
     pattern: str
