@@ -38,7 +38,7 @@ def canonical_json(value: Any) -> str:
 
 
 def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
-    """Return the SHA-256 hex digest of `value` as canonical JSON, followed by the bytes of the arrays `columns`.
+    """Return the SHA-256 hex digest of the canonical JSON of `value` and the bytes of the arrays `columns`.
 
     Arrays are hashed little-endian and C-contiguous with their dtype and shape, so equal arrays give equal ids on any
     machine.

@@ -17,7 +17,7 @@ SparseMatrix: TypeAlias = "sparse.csr_array[np.float64]"
 def of_entries(
     row: NDArray[np.integer], column: NDArray[np.integer], value: Floats, rows: int, columns: int
 ) -> SparseMatrix:
-    """Return the sparse matrix with `value[i]` at (`row[i]`, `column[i]`). Adds values at equal positions. O(n log n)."""
+    """Return the sparse matrix with `value[i]` at (`row[i]`, `column[i]`). Adds values at equal places. O(n log n)."""
     return sparse.coo_array((np.asarray(value, dtype=np.float64), (row, column)), shape=(rows, columns)).tocsr()
 
 

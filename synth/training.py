@@ -97,6 +97,6 @@ def train_iteration(
 def best_iteration(
     layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the iteration for the best of `buckets_bytes` (at least one); if several are equally fast, the first."""
+    """Return the fastest iteration (the first of equally fast ones) over all bucket sizes in `buckets_bytes`."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)

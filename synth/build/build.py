@@ -105,7 +105,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 @dataclass(slots=True)
 class _Entry:
-    """A cached schedule and its Parquet file. `units`: memory use; `programs`: maps ids of build requests to programs."""
+    """A cached schedule and its Parquet file. `units`: memory use; `programs`: programs by id of build request."""
 
     verified: VerifiedSchedule
     file: bytes

@@ -63,7 +63,7 @@ class BuildResult:
 
     schedule_id:   content id of the schedule
     schedule:      contents of the schedule's Parquet file
-    program_id:    content id of `schedule_id` and all lowering options; equal ids mean identical instructions
+    program_id:    content id of the schedule and the lowering options (see the function `program_id`)
     program_text:  the program in the text format of its target
     time_per_byte: bandwidth time / vector size, as text such as 7/8; its unit is 1 / (bandwidth unit of the topology)
     """
@@ -102,7 +102,7 @@ class BuildFailure:
 
 
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
-    """Return the content id of a lowered program. The id does not depend on the vector sizes that will be used."""
+    """Return the content id of a lowered program. It ignores the options `chunks`, `min_bytes` and `max_bytes`."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
     moved |= {} if lowering.threads is None else {"threads": lowering.threads}
     moved |= {} if lowering.vector_bytes == 16 else {"vector_bytes": lowering.vector_bytes}

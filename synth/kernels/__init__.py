@@ -1,4 +1,4 @@
-"""Kernels written in C++, in the extension module `native`, which `native.pyi` documents."""
+"""Contains the C++ kernels, in the extension module `native`. The file `native.pyi` documents them."""
 
 from pathlib import Path
 

@@ -257,7 +257,7 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: first those of connections that blocks share, then block by block."""
+    """Return the violations in a rank's blocks: first those of shared connections, then those of each block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):

@@ -132,7 +132,7 @@ def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[in
 
 
 def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str:
-    """Return the name of a cell of `rank`, such as `o[3] of rank 1`. `offset` counts from the start of its memory."""
+    """Return the name of cell `offset` in the memory of `rank`, for example `o[3] of rank 1`."""
     if offset >= layout.scratch_base:
         return f"s[{offset - layout.scratch_base}] of rank {rank}"
     outputs = buffer_chunks(shape.collective, shape.chunks, shape.ranks)[1]

@@ -315,7 +315,7 @@ def _joined(program: Program, times: list[_RankTimes], deliveries: list[_Deliver
     """Sort the messages by round and pair of ranks, and merge messages that are adjacent in memory at both ends."""
 
     def follows(last: _Delivery, each: _Delivery) -> bool:
-        """Return whether `each` directly follows `last` in the same buffer at both ends, but not in spare memory."""
+        """Return whether `each` directly follows `last` at both ends, in the same buffer and not in spare memory."""
         sides = ((last.sender, last.source, each.source), (last.receiver, last.target, each.target))
         layouts = [times[rank].layout for rank, _, _ in sides]
         return all(

@@ -421,7 +421,7 @@ def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArra
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
     """Return `schedule` with every transfer split into `parts` equal transfers, which are sent one after the other.
 
-    Loads and steps do not change. Where a tree sent one transfer over an edge, it now sends `parts` pieces. Raises
+    Loads and steps do not change. In a tree, every edge carries `parts` pieces instead of one transfer. Raises
     InvalidInput unless `parts` is between 1 and `MAX_PIPELINE_PARTS`. O(rows of the result).
     """
     if not 1 <= parts <= MAX_PIPELINE_PARTS:

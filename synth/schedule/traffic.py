@@ -66,7 +66,7 @@ class Traffic:
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches multicast or reduce data. They send in the step in which they receive. O(routes)."""
+        """Whether switches multicast or reduce data. These send in the step in which they receive. O(routes)."""
         return self.routes.end_at_switches(self.topology)
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
@@ -150,7 +150,7 @@ class Deficiencies:
 
     @property
     def latency(self) -> float:
-        """Lambda: steps / log2 N. With one port each, N ranks need at least log2 N steps to combine their data."""
+        """Lambda: steps / log2 N. N ranks with one port each need at least log2 N steps to combine their data."""
         return self.steps / log2(self.ranks)
 
 

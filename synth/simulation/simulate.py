@@ -320,7 +320,7 @@ class Congestion:
         """Return the predicted time in seconds for a vector of `size_bytes`.
 
         Stepped traffic: a step takes alpha + the maximum of (load / bandwidth + latency) over its messages, where the
-        load is that of the busiest link on the message's route, and the latency that of the complete route. This is
+        load is that of the busiest link on the message's route, and the latency is the sum over the route. The time is
         exact if all messages of a step start together and have equally loaded links.
         Pipelined traffic: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P
         is `pipeline_chunks`, or the number that gives the shortest time.

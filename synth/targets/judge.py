@@ -93,8 +93,8 @@ def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
 def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
     """Return the violations that make it impossible to execute `program` on `topology`.
 
-    Only structural rules are checked, not results. Rules that do not matter to an interpreter are skipped: those on the
-    target's limits, on ranks without blocks, and on the declared number of channels.
+    Only structural rules are checked, not results. Rules that do not matter to an interpreter are skipped: rules about
+    the target's limits, about ranks without blocks, and about the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
     structure = structure_violations(program) if isinstance(program, Program) else _structure(program)

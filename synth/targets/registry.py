@@ -172,7 +172,7 @@ ONECCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class OneCclXml(XmlTarget):
-    """Target `oneccl-xml` (docs/reference/programs.md). Steps may have several waits; limits are higher than MSCCL's."""
+    """Target `oneccl-xml` (docs/reference/programs.md). Its limits exceed MSCCL's; steps may have several waits."""
 
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS
@@ -384,7 +384,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
 
 
 def resources_of(program: AnyProgram) -> dict[str, int]:
-    """Return how much of each resource a program uses, such as thread blocks: the maximum over all ranks."""
+    """Return the channel count, the maximum numbers of blocks and scratch chunks per rank, and of steps per block."""
     if isinstance(program, ExecutionPlan):
         steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     else:

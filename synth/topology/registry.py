@@ -239,7 +239,7 @@ def require_size(spec: str, nodes: int, links: int) -> None:
 
 
 def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str | None = None) -> list[int]:
-    """Return the arguments of `call` (or those in `text`) as ints. `syntax` shows users how to write the arguments.
+    """Return the arguments of `call` (or those in `text`) as ints. `syntax`: their form, for errors.
 
     Raises InvalidInput for anything but whole numbers of at most 18 digits.
     """
@@ -264,6 +264,6 @@ def fixed_numbers(call: FamilyCall, syntax: str, count: int) -> list[int]:
 
 
 def require(holds: bool, rule: str, call: FamilyCall | FunctionCall, way_out: str) -> None:
-    """Raise InvalidInput, which states the violated `rule` and the hint `way_out`, unless `holds` is true."""
+    """Unless `holds` is true, raise InvalidInput with the violated `rule` and the hint `way_out`."""
     if not holds:
         raise InvalidInput(rule, str(call), way_out)

@@ -116,7 +116,7 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
     """Return whether symmetries map every compute node to every other one, or None if the search gave up.
 
     Symmetries must preserve parallel links, bandwidths, latencies and switches. True is proved by symmetries that are
-    checked one by one; False means that a complete search has ruled such symmetries out.
+    checked one by one; False means that a complete search found none.
     """
     if automorphisms_are_transitive(topology):
         return True

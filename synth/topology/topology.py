@@ -213,7 +213,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Provenance:
-    """The assumptions behind a network that was read from a file that describes a machine.
+    """The assumptions behind the network of a machine that was read from a file.
 
     guessed:  pairs of node ids whose links have a guessed rate
     expected: the links at the rates that NCCL or RCCL expects (lower than physical rates); None if unknown

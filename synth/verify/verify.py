@@ -290,7 +290,7 @@ class Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads) -> Cost:
-        """Return the cost of the schedule. Includes limits on sums in switches, and latencies of paths through switches."""
+        """Return the cost for the link `loads`, including limits on sums in switches and latencies through switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)

@@ -120,7 +120,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
 
 
 def numbering_violations(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a violation for each exceeded limit of a block, and for each channel or buffer that its rank lacks."""
+    """Yield a violation for each limit that a block exceeds, and for each channel or buffer that its rank lacks."""
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
             yield from _numbering_faults(body, rank, index, block)
@@ -316,7 +316,7 @@ def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
 
 
 def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield violations unless, in each direction of a channel, one block signals and one block waits, equally often."""
+    """Yield violations unless, in each direction of a channel, one block signals and one waits equally often."""
     signalled: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     heard: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     users: dict[tuple[ChannelEnd, bool], int] = {}

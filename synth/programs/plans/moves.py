@@ -33,8 +33,10 @@ class Stretch(NamedTuple):
 class Move:
     """A movement of data: everything that is read is added up, and the sum is stored in every written stretch.
 
-    reads, writes:   stretches of plain data that the movement reads, and that it writes
-    takes, packets:  stretches of packets that the movement reads, and that it writes
+    reads:           stretches of plain data that are read
+    takes:           stretches of packets that are read
+    writes:          stretches to which plain data is written
+    packets:         stretches to which packets are written
     port:            index, among the operation's channels, of the port that moves the data; None if the block's threads
                      move the data
     switch:          whether a switch moves the data

@@ -131,7 +131,7 @@ def plan_base(call: FamilyCall) -> TopologyPlan:
     """A base graph from the database, chosen by name.
 
     d3: 8 nodes, degree 2, reverse-symmetric, not from a paper; BFB is Moore- and bandwidth-optimal.
-    diamond, dbjmod-2-3, …: same as the families with these names. cayley-N-d: Cayley digraph of N nodes and degree d,
+    diamond, dbjmod-2-3, …: as in the families diamond and dbjmod. cayley-N-d: Cayley digraph of N nodes and degree d,
     with its known symmetries; BFB on it is bandwidth-optimal, in the fewest steps that a search found for such graphs.
     Every entry names its source and states its cost, which the tests recompute.
     """

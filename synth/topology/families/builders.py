@@ -107,7 +107,7 @@ def switch_ids(kind: str, *sizes: int) -> list[str]:
 
 
 def grid_sizes(call: FamilyCall) -> list[int]:
-    """Return the sizes in the arguments AxBx… of `call`. Raises InvalidInput for sizes below 2 or too many of them."""
+    """Return the sizes in the arguments AxBx… of `call`. Raises InvalidInput for sizes below 2 or too many sizes."""
     sizes = whole_numbers(call, f"{call.name}:AxBx…", separator="x")
     require(min(sizes) >= 2, f"every dimension of {call.name} must be >= 2", call, "leave out dimensions of 1")
     rule = f"{call.name} must have at most {MAX_DIMENSIONS} dimensions"

@@ -27,13 +27,12 @@ def plan_distreg(call: FamilyCall) -> TopologyPlan:
 
     m is one of 6 (octahedron), 9 (Paley), 10 (K5,5 minus a perfect matching), 14 (distance-3 graph of the Heawood
     graph), 15 (line graph of the Petersen graph), 16 (4-cube), 21 (line graph of Heawood), 26 (incidence graph of
-    PG(2, 3)), 32 (of AG(2, 4) minus a parallel class), 35 (odd graph O4), 45 (line graph of Tutte's 8-cage), 70
-    (doubled odd graph), 80 (incidence graph of GQ(3, 3)), 189 (line graph of Tutte's 12-cage), 728 (incidence graph of
-    GH(3, 3)). Diameters, in order: 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric; BFB is
-    bandwidth-optimal on every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Nodes for points
-    come before nodes for lines; subsets and flags are in lexicographic order. Symmetries map any node to any other,
-    except for m = 80, where they map points to points and lines to lines; no symmetry exchanges them, because GQ(3, 3)
-    is not self-dual.
+    PG(2, 3)), 32 (incidence graph of AG(2, 4) minus a parallel class), 35 (odd graph O4), 45 (line graph of Tutte's
+    8-cage), 70 (doubled odd graph), 80 (incidence graph of GQ(3, 3)), 189 (line graph of Tutte's 12-cage), 728
+    (incidence graph of GH(3, 3)). Diameters, in order: 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric;
+    BFB is bandwidth-optimal on every distance-regular graph (appendix F.3), and Moore-optimal for m = 6 and 9. Nodes
+    for points come before nodes for lines; subsets and flags are in lexicographic order. Symmetries map any node to any
+    other. The exception is m = 80: no symmetry maps a point to a line, because GQ(3, 3) is not self-dual.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 8; Brouwer,
     Cohen, Neumaier, "Distance-Regular Graphs", 1989.
     """

@@ -178,8 +178,8 @@ def plan_boxes(call: FamilyCall) -> TopologyPlan:
 
     Allgather optimum with n GPUs, if switches only forward: n / (n - 1) times the bandwidth into a GPU, including its
     NIC if there are several boxes. With several boxes, there is a second limit: boxes / (boxes - 1) times the total NIC
-    bandwidth of one box. The lower limit counts. Two A100 boxes: 346.67 GB/s. For any two GPUs, exactly one product of
-    the known symmetries (rotations of the boxes and of the GPUs) maps one to the other.
+    bandwidth of one box. The smaller of the two limits applies, for example 346.67 GB/s for two A100 boxes. For any two
+    GPUs, exactly one product of the known symmetries (rotations of the boxes and of the GPUs) maps one to the other.
     """
     boxes = _box_count(call, "racks" if call.name == "nvl72" else "boxes")
     return _plan(call, replace(_BOXES[call.name], boxes=boxes))
@@ -271,8 +271,8 @@ def plan_mi250(call: FamilyCall) -> TopologyPlan:
     `mi250half` has GPUs 0 to 7 of each box. With several boxes, each GPU is also linked to the InfiniBand switch
     `ib:0` at 16 GB/s. All links are bidirectional.
 
-    Allgather optimum: 342.86 GB/s for one box, 354.13 for two (with k = 83 trees per root); 200 and 208 for half boxes.
-    The known symmetry rotates the boxes.
+    Allgather optimum: 342.86 GB/s for one box, 354.13 GB/s for two (with k = 83 trees per root); with `mi250half`, 200
+    and 208 GB/s. The known symmetry rotates the boxes.
     Source: Zhao et al., "ForestColl", evaluation on 2 x 16 MI250; AMD, "Instinct MI250 accelerator" data sheet.
     """
     boxes, gpus = _box_count(call, "boxes"), 8 if call.name == "mi250half" else 16

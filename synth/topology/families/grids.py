@@ -156,9 +156,9 @@ def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
 def plan_torus(call: FamilyCall) -> TopologyPlan:
     """Torus A x B x …: bidirectional links between neighbours in each dimension, which wrap around.
 
-    Every size >= 2; a dimension of size 2 has one pair of links, not two. The node count is the product of the sizes;
-    degree 2 per dimension (1 for size 2), diameter the sum of floor(size / 2), reverse-symmetric. BFB is
-    bandwidth-optimal, even if the sizes differ.
+    Every size >= 2; a dimension of size 2 has one pair of links, not two. The node count is the product of the sizes,
+    the degree is 2 per dimension (1 for size 2), and the diameter is the sum of floor(size / 2). Reverse-symmetric. BFB
+    is bandwidth-optimal, even if the sizes differ.
     """
     return _plan_torus(call, grid_sizes(call))
 
@@ -187,7 +187,7 @@ def _plan_torus(call: FamilyCall, sizes: Sequence[int], twists: Sequence[Mapping
 def plan_mesh(call: FamilyCall) -> TopologyPlan:
     """Mesh A x B x …: a torus without the links that wrap around.
 
-    Every size >= 2; diameter the sum of size - 1; not regular unless all sizes are 2; reverse-symmetric.
+    Every size >= 2. The diameter is the sum of size - 1. Not regular unless all sizes are 2; reverse-symmetric.
     """
     sizes = grid_sizes(call)
     nodes = math.prod(sizes)
@@ -331,10 +331,10 @@ def plan_hamming(call: FamilyCall) -> TopologyPlan:
 def plan_hyperx(call: FamilyCall) -> TopologyPlan:
     """HyperX A x B x …: links in both directions between nodes that differ in one coordinate.
 
-    Every size >= 2; the node count is the product of the sizes, the degree is the sum of size - 1, the diameter is the
-    number of dimensions; reverse-symmetric. BFB is bandwidth-optimal (theorem 13: a product of optimal simple graphs).
-    Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009. Here, a
+    Every size >= 2. The node count is the product of the sizes, the degree is the sum of size - 1, and the diameter is
+    the number of dimensions. Reverse-symmetric. BFB is bandwidth-optimal (theorem 13, for products of simple graphs). A
     router and its only node are modelled as a single node.
+    Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009.
     """
     return _plan_complete(call, grid_sizes(call))
 

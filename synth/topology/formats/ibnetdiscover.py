@@ -77,7 +77,7 @@ class InfiniBand:
     left_out: dict[str, dict[str, str]]
 
     def chosen(self, names: Sequence[str], count: int | None = None) -> dict[str, dict[str, str]]:
-        """Return the hosts in `names` (if empty: all hosts that look like ranks), or only the first `count` of them."""
+        """Return the hosts in `names` (if empty: those that look like ranks), at most the first `count` of them."""
         everything = self.hosts | self.left_out
         unknown = [name for name in names if name not in everything]
         if unknown:

@@ -412,7 +412,7 @@ class _Boxes:
 
 
 class _Reached(NamedTuple):
-    """One NIC of each box. `through`: rate of the path to it from its GPU or host switch; `shared`: links of this path."""
+    """One NIC of each box. `through`: rate of its path from a GPU or host switch; `shared`: links of this path."""
 
     grid: NodeGrid
     through: Rate

@@ -2,9 +2,9 @@
 
 A dump states which links exist, and how many of each; the module `rates` lists their rates.
 
-Also reads and writes NCCL graph files, which contain the channels that NCCL found (NCCL_GRAPH_DUMP_FILE) or must use. A
-channel lists the NIC through which data enter a box, the GPUs of the box in order, and the NIC through which data
-leave. With NCCL_GRAPH_FILE, NCCL uses the graphs in the file and searches for the missing graphs.
+Also reads and writes NCCL graph files. With NCCL_GRAPH_DUMP_FILE, NCCL writes the channels that it found. With
+NCCL_GRAPH_FILE, NCCL uses the graphs in the file and searches for the missing graphs. A channel lists the NIC through
+which data enter a box, the GPUs of the box in order, and the NIC through which data leave.
 """
 
 import re
