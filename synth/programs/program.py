@@ -42,7 +42,7 @@ def as_protocol(text: str) -> Protocol:
 
 
 def exact_protocol(text: str) -> Protocol:
-    """Return `text` as a protocol. Raises InvalidInput unless `text` is spelled exactly as in runtimes."""
+    """Return `text` as a protocol. Raises InvalidInput unless it is spelled exactly as in the runtimes."""
     if as_protocol(text) != text:
         rule = "runtimes do not accept the spelling '{}' of a protocol"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")

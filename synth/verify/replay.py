@@ -191,7 +191,7 @@ def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int,
 
 
 def fits_set_replay(schedule: Schedule) -> bool:
-    """Return whether the general replay of `schedule` is affordable: at most 2^33 operations on 64-bit words."""
+    """Return whether the general replay of `schedule` takes at most 2^33 operations on 64-bit words."""
     lo, hi = ChunkIntervals.of(schedule).interval(schedule.transfers)
     words = -(-schedule.topology.compute_count // 64)
     return int((hi.astype(np.int64) - lo).sum()) * words <= MAX_WORDS

@@ -128,7 +128,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. In its operations, a channel or remote buffer is given by its index in one of these tuples."""
+    """A thread block. Its operations identify a channel or remote buffer by its index in the block's lists."""
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""Families of topologies, such as tori and Kautz graphs. `chorale.synth.topology.spec` lists them all."""
+"""Contains the families of topologies, such as tori and Kautz graphs. `chorale.synth.topology.spec` lists them all."""
