@@ -38,7 +38,7 @@ def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, F
     """Compare our frontier with a point that the paper printed, at the precision of its digits.
 
     Returns:
-        The verdict, our candidates that are at least as good in both costs, and those of them that are better in one.
+        The verdict, our candidates that are at least as good in both costs, and those that are also better in one.
     """
     steps, digits = int(row.printed["steps"]), digits_of(row.printed["bandwidth_factor"])
     covers = [one for one in ours if one.steps <= steps and one.bandwidth_factor <= digits.high]

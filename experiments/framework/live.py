@@ -63,7 +63,7 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
 def measure_on_fabric(
     request: RunRequest, link_mbps: int, runner: str, options: Mapping[str, str] | None = None
 ) -> LiveRun:
-    """Run `request` with `runner` on a new fabric, interleaved with all algorithms of the runner's library.
+    """Measure `request` with `runner` on a new fabric, together with all algorithms of the runner's library.
 
     Raises the same errors as `measure_live`, and InvalidInput or Unavailable if no such fabric can be brought up.
     """

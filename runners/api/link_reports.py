@@ -42,7 +42,7 @@ class LinkSource(Protocol):
     """Reports the state of the links between the ranks of one network. Not thread-safe.
 
     A source may report links periodically, or only when they change. A link's latest report is valid until the next
-    one. Chorale plans tables for a network only after the first report about it.
+    one. Chorale plans tables for a network only after the first report about this network.
     """
 
     declared_bits_per_s: Mapping[Link, float]

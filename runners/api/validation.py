@@ -42,7 +42,7 @@ def validate_request(
     switches: bool = False,
     settings: bool = False,
 ) -> RequestFault | None:
-    """Return why `request` cannot run, or None if it can. This runner's own rules are checked after the common ones.
+    """Return why `request` cannot run, or None if it can. The runner's own rules are checked after the common ones.
 
     library:       names of the runner's library algorithms, see `Runner.library`
     runner_faults: function that checks the runner's own rules, called only if the common rules are satisfied

@@ -63,7 +63,7 @@ class StartedRanks(SocketRanks):
             raise
 
     def _meet(self, token: str, deadline: float) -> None:
-        """Wait until every rank has sent its hello. Connections without the token are closed.
+        """Wait until every rank has sent its first message (hello). Connections without the token are closed.
 
         A rank may connect long before it sends its hello, because it creates its device in between.
         """

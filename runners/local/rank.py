@@ -25,7 +25,7 @@ from chorale.synth.collective import Collective, CollectiveName
 
 
 class LocalRank(SocketRank[RankParts]):
-    """Executes the local runner's commands in the process of one rank; `SocketRank` lists those that all runners share.
+    """Executes the local runner's commands in the process of one rank, in addition to the commands of `SocketRank`.
 
     listen   address at which to listen for other ranks              -> listening, with the address to connect to
     gloo     file and network device for Gloo's collectives          -> joined

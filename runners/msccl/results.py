@@ -128,7 +128,7 @@ class LaunchOutput:
 def parse_output(text: str) -> LaunchOutput:
     """Parse `text`, the standard output of a launch.
 
-    Lines of launchers, libraries and other ranks may appear between the lines of a table, and log lines within them.
+    Lines of launchers, libraries and other ranks may appear between a table's rows, and log lines even within rows.
     Incomplete rows are left out. Never raises. O(characters).
     """
     plain = "\n".join(_PREFIX.sub("", line) for line in text.replace("\r", "").split("\n"))

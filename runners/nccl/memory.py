@@ -23,7 +23,7 @@ _POLL_S = 0.0002
 class HostDevice:
     """Provides vectors in CPU memory, which are identified by address. All calls are complete when they return.
 
-    stream: the stream on which all calls run
+    stream: stream on which all calls run; always 0 on CPUs
     adds:   whether the device can add vectors
     """
 

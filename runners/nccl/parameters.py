@@ -205,7 +205,7 @@ def tuner_row(
 
     own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
 
-    A chunk size becomes an eleventh field, which Chorale's plug-in reads.
+    If `settings` contain a chunk size, the row has an eleventh field, which Chorale's plug-in reads.
     """
     if collective not in COLLECTIVES or settings.algorithm == SYMMETRIC:
         return None

@@ -234,7 +234,7 @@ class NcclParts:
 
 
 class NcclRank(SocketRank[NcclParts]):
-    """Executes the nccl runner's commands in the process of one rank; `SocketRank` lists those that all runners share.
+    """Executes the nccl runner's commands in the process of one rank, in addition to the commands of `SocketRank`.
 
     ids    number of new communicators             -> their ids (rank 0 only)
     load   the parts and the ids                   -> loaded

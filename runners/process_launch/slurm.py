@@ -84,7 +84,7 @@ class SlurmAllocation:
     @staticmethod
     def current() -> SlurmAllocation:
         """Return the allocation of the job to which this process belongs: all its nodes, even if this process belongs
-        to a step on only some of them. Raises Unavailable if Slurm does not reply.
+        to a step that has only some of them. Raises Unavailable if Slurm does not reply.
         """
         names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
         nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())

@@ -233,8 +233,7 @@ class RayWorkers:
             raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
 
     def _leave_dead_nodes(self) -> None:
-        """Repeat calls that may be on a node that has died. Its workers are silent, and Ray would wait minutes for
-        them.
+        """Repeat calls that may be on a node that has died. Ray itself would wait minutes for the node's workers.
 
         It is unknown on which node a build runs, so all running builds are repeated.
         """

@@ -149,7 +149,7 @@ SAME_TIME = 0.03
 
 MIN_SAME_SHARE = 0.5
 """If a schedule takes the same time as more than this fraction of the other schedules, it did not run. The fraction is
-computed for each size and buffer size; the median over these counts."""
+computed for each size and buffer size, and the median fraction counts."""
 
 MIN_WITNESSES = 3
 """Minimum number of far slower runs, or of schedules that are compared, to conclude that a schedule did not run."""

@@ -88,7 +88,7 @@ class LibraryAlgorithm:
 def library_algorithms(
     topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | Literal["MPI"] | None = None
 ) -> list[LibraryAlgorithm]:
-    """Return the library's algorithms for `collective` on `topology`; [] if the library publishes no model for it.
+    """Return the library's algorithms for `collective` on `topology`; [] if there is no model for this collective.
 
     library: None for NCCL or RCCL, together with MPI libraries unless the ranks are known to be GPUs
 
@@ -173,8 +173,8 @@ _RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
 _TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 _TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 _NVLS_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
-"""Maximum rates in GB/s: a row for each generation, columns for one box, two boxes and more. Rates with LL are totals
-over all channels; rates with other protocols are per channel."""
+"""The tables whose names end in _MOST contain maximum rates in GB/s: a row for each of `_GENERATIONS`, and columns for
+one, two and more boxes. `_LL_MOST` has totals over all channels; the other tables have rates per channel."""
 
 
 def _gpu_algorithms(fabric: LibraryFabric, collective: Collective) -> Iterator[LibraryAlgorithm]:
