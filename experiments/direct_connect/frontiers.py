@@ -129,7 +129,7 @@ _FUNCTIONS = {"line": _LINE, "power": "P", "product": "C", "degree": "D", "bidir
 _FAMILIES = {"genkautz": "GenKautz", "distreg": "DistReg", "circulant": "Circulant"}
 _BIDIRECTIONAL, _BOUND = "best bidirectional", "bound"
 _POPULAR = 3
-"""The paper calls line graphs popular. They must be among this many kinds that are best most often."""
+"""The paper calls line graphs popular: they must be among this many kinds of networks that are best most often."""
 
 
 def kind_of(spec: str) -> str:

@@ -37,7 +37,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Numbers of nodes for the text's all-to-all claims: one for each remainder modulo 4, which affects ring times."""
+"""Numbers of nodes for all-to-all claims in the paper's text: one for each remainder modulo 4, which affects rings."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"

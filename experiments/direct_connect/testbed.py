@@ -334,7 +334,7 @@ FIGURE_14 = Experiment(
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LARGE_BYTES = 100 * 10**6
 _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
-"""BFB's average gain in bandwidth that the paper measured at 100 MB and above. For the cube, it only says "matches"."""
+"""Network -> printed average gain of BFB in bandwidth at 100 MB and above. For the cube, the paper says "matches"."""
 _GAIN_WITHIN, _LIVE_GAIN_WITHIN = 0.05, 0.15
 _TORUS_MODEL = NetworkModel.of(10, 0, 0, 25)
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")

@@ -104,7 +104,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a function of rows: the fraction by which our `key` is below that of `kind`, on average over `models`."""
+    """Return a function that computes by which fraction our `key` is below that of `kind`, averaged over `models`."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

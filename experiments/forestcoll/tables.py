@@ -475,7 +475,7 @@ FIGURE_11 = Experiment(
 
 CLUSTERS, RANKS = 2, 4
 FAST, SLOW = 10, 1
-"""Bandwidths of a rank's links to its cluster's switch (10 b) and to the global switch (b)."""
+"""Bandwidths of a rank's links in figure 1: to its cluster's switch (10 b) and to the global switch (b)."""
 _RANK_NAMES = [f"c{cluster}.{place}" for cluster in range(CLUSTERS) for place in range(RANKS)]
 
 

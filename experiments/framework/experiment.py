@@ -162,7 +162,7 @@ class PublishedTable:
 
 
 def published(table: str) -> PublishedTable:
-    """Return table number `table` of the direct-connect paper, such as "7"."""
+    """Return the table of the direct-connect paper that has the number `table`, such as "7"."""
     document = json.loads(resources.files("chorale.experiments").joinpath("data", "direct-connect.json").read_bytes())
     content = document["tables"][table]
     return PublishedTable(

@@ -168,8 +168,8 @@ TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # fraction of the grid that is searched
 MAX_OVER_LIBRARY = 1.03
-"""Maximum ratio of the true time of a strategy's choice to the library's time, at any size and after any trial. The ratio
-exceeds 1 because choices depend on randomly drawn repetitions, and launches of a program differ by this much."""
+"""Maximum ratio of the true time of a strategy's choice to the library's time, at any size and after any trial. It is
+above 1 because choices depend on randomly drawn repetitions, and launches of a program differ by this much."""
 TRIALS_FACTOR = 4  # replayed trials, as a multiple of the allowed number
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 

@@ -47,7 +47,7 @@ class DeviceRanks(StreamRanks):
         self.most_blocks = min(int(hello["blocks"]) for hello in self.hellos.values())
 
     def load(self, request: RunRequest, deadline: float) -> None:
-        """Send plans and names of library algorithms to the ranks. They are numbered in this order."""
+        """Send the plans, then the names of library algorithms, to the ranks, which number them in this order."""
         plans = [plan_text(plan) for plan in only_plans(request.programs.values())]
         collective = next(iter(request.programs.values())).collective
         room = max(request.sizes_bytes) + sum(  # sizes are rounded up until all plans can cut them into equal parts

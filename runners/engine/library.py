@@ -185,7 +185,7 @@ class Work:
 
 
 class Engine:
-    """Executes one rank's programs. Use it from one thread only; native/chorale_engine.h describes all rules."""
+    """Executes one rank's programs. Not thread-safe; native/chorale_engine.h describes all rules for its use."""
 
     def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
         self._library = load_library(library or engine_library())

@@ -42,7 +42,7 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
-    """Raised to end a measurement. The runner turns it into a RunFailure; `blocked` is explained there."""
+    """Raised to end a measurement. The runner turns it into a RunFailure, which explains `blocked`."""
 
     def __init__(
         self, kind: FailureKind, message: str, rank: int | None = None, blocked: Sequence[tuple[int, int, int]] = ()

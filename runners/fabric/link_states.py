@@ -108,7 +108,7 @@ class KernelLinks:
 
 
 class _Node:
-    """Queries one node's network devices over sockets, which still work after the process has left that namespace."""
+    """Queries a node's network devices over sockets, which still work after the process has left its namespace."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

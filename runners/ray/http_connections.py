@@ -53,7 +53,7 @@ class IdleConnections:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A uvicorn HTTP connection that limits how long it waits for its client. While it waits, it is in `idle`."""
+    """A uvicorn HTTP connection that limits how long it waits for its client. Meanwhile, it is listed in `idle`."""
 
     def __init__(self, *arguments: Any, idle: IdleConnections, **named: Any) -> None:
         super().__init__(*arguments, **named)
