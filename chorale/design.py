@@ -189,7 +189,7 @@ def synthesize(
         **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
 
     Raises:
-        InvalidInput: The arguments contradict each other.
+        InvalidInput: An argument is invalid, or the arguments contradict each other.
 
     >>> verified = synthesize("torus:4x4", method="bfb")
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
@@ -285,7 +285,7 @@ def simulate(
         alpha_us: Fixed overhead per step, in microseconds.
         link_latency_us: Latency of each link, in microseconds; 0.1 unless the topology states latencies.
         hop_us: Latency of each node on a route, in microseconds; 0.3 unless the topology states latencies.
-        link_gbps: Rate of a link of bandwidth 1 in Gbit/s; required if the topology states no absolute bandwidths.
+        link_gbps: Rate in Gbit/s of a link with bandwidth 1; required if the topology states no absolute bandwidths.
 
     >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
     >>> round(times_s[2**20] * 1e6, 2)
@@ -325,7 +325,7 @@ def run(
         **options: Options of this kind of runner, such as link_mbps; `chorale tune --schema` lists them.
 
     Raises:
-        InvalidInput: The arguments contradict each other.
+        InvalidInput: An argument is invalid, or the arguments contradict each other.
         CheckFailed: Nothing was measured; the message says why.
 
     >>> measured = run(synthesize("ring:4", method="ring"), "1MiB", "simulated", link_mbps=1000)
@@ -455,7 +455,7 @@ class CheckedProgram(Methods, LoweredProgram):
     def plot(self, size: str | int = "16MiB", link_gbps: float | str = 100) -> Picture:
         """Return a plot of a simulation with the flow model: when each rank sends, and how busy the links are.
 
-        link_gbps: rate in Gbit/s of a link of capacity 1; only used for networks whose links have no rates
+        link_gbps: rate in Gbit/s of a link with bandwidth 1; only used for networks whose links have no rates
         """
         program, topology = self.program, self.topology
         size_bytes = parse_size(size) if isinstance(size, str) else size
@@ -545,7 +545,8 @@ def find(
         nodes: Number of nodes, up to 16,384.
         degree: Number of outgoing links of each node, and also of its incoming links.
         bidirectional: Whether every link must have a reverse link.
-        bases: The small networks from which larger networks are built: `all`, or `paper` for only those in the paper.
+        bases: The small networks from which larger networks are built: `all`, or `paper` for only those in tables 8 and
+            9 of *Efficient Direct-Connect Topologies for Collective Communications*.
         search: Number of random seeds for the search for Cayley digraphs; 0 for no search.
         collective: How to rank networks: `allreduce` (by steps and bandwidth time), `alltoall` (by rate; only the best
             few are returned), or `both`.

@@ -35,16 +35,16 @@ _built = lru_cache(maxsize=16)(network_of)
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Return a plan for `traffic` that is at least as fast as a communication library's, with a proven lower bound.
+    """Return a plan for `traffic`, at least as fast as a communication library's plan, and a proven lower bound.
 
-    Thread-safe; uses no processes or files. On GPU boxes connected by rails, a call takes 0.3 ms for 64 GPUs and 40 ms
-    for 1,024 GPUs. The first call is slower because it analyses the network. To analyse it only once, pass the
-    same topology object (from `chorale.topology`) every time.
+    Thread-safe; starts no processes and uses no files. On GPU boxes connected by rails, a call takes 0.3 ms for 64 GPUs
+    and 40 ms for 1,024 GPUs. The first call is slower because it analyses the network. To analyse it only once, pass
+    the same topology object (from `chorale.topology`) every time.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
         traffic: Matrix of integers: the amount that each sender (row) sends to each receiver (column). The diagonal
-            contains the amounts that stay. If no rank sends anything, the plan takes no time and has no schedule.
+            contains the amounts that ranks keep. If no rank sends anything, the plan takes no time and has no schedule.
 
     Raises:
         InvalidInput: The traffic is not a square matrix of whole numbers, or has the wrong number of ranks.
@@ -66,7 +66,8 @@ def _topology(network: Network) -> Topology:
 class AllToAllPlan:
     """A plan for an all-to-all with given amounts.
 
-    time, bound: time of the busiest link, and a proven lower bound on this time for any plan; unit: amount / bandwidth
+    time:  time of the busiest link, in units of amount / bandwidth
+    bound: proven lower bound on the time of every plan, in the same units
     """
 
     plan: TrafficPlan
@@ -75,7 +76,8 @@ class AllToAllPlan:
     def method(self) -> str:
         """Name of the algorithm that computed the plan.
 
-        `two level`, `moves`, `lp` and `prices` are Chorale's; libraries use `direct`, `sender rail` or `receiver rail`.
+        Chorale's own algorithms are `two level`, `moves`, `lp` and `prices`. Communication libraries use `direct`,
+        `sender rail` or `receiver rail`.
         """
         return self.plan.method
 
@@ -103,10 +105,10 @@ class AllToAllPlan:
 
         Element i of each array describes a transfer: `amount` goes from `source` to `sender` in the same box, from the
         sender's NIC to the receiver's, and on to `target`. If source and target are in the same box, there are four
-        cases: sender and receiver are both -1 if data are sent directly, and both are the relaying rank if one rank
-        relays the data. They equal source and target if data use the NICs of these two. Else, they are the
-        corresponding ranks of another box, which relay the data over the NICs of all four ranks. The transfers from a
-        source to a target are consecutive parts of the pair's amount, in order.
+        cases: sender and receiver are both -1 if the data is sent directly. Both are the relaying rank if one rank
+        relays the data. They equal source and target if the data uses the NICs of these two ranks. Otherwise, they are
+        the corresponding ranks of another box, which relay the data over the NICs of all four ranks. The transfers from
+        a source to a target are consecutive parts of the pair's amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"
@@ -144,9 +146,9 @@ def plan_dispatch(
 ) -> DispatchPlan:
     """Plan the dispatch of tokens to experts, and the combine, which adds up the experts' results on the way back.
 
-    A rank with several experts of a token receives the token once and copies it. Thread-safe; uses no processes or
-    files. `.time`, `.bound` and `.combine_time` are in units of amount / bandwidth; `verify(plan.schedule())` and
-    `verify(plan.schedule(combine=True))` return the verified schedules.
+    A rank that holds several experts of a token receives the token only once and copies it for each of them.
+    Thread-safe; starts no processes and uses no files. `.time`, `.bound` and `.combine_time` are in units of amount /
+    bandwidth. `verify(plan.schedule())` and `verify(plan.schedule(combine=True))` return the verified schedules.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
@@ -185,10 +187,10 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 
 
 class Replanner:
-    """Reuses a plan until computing a new one saves more time than it takes. Call the object with each batch's traffic.
+    """Reuses a plan until a new one saves more time than computing it takes. Call the object with each batch's traffic.
 
-    Traffic is in bytes. If the lower bound shows that a new plan could save more time than its computation costs, a new
-    plan is computed. The new plan is used if it really saves this much. Thread-safe.
+    Traffic is in bytes. If the lower bound shows that a new plan could save more time than its computation takes, a new
+    plan is computed. The new plan is used if it does save more time than that. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))

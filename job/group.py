@@ -1,4 +1,4 @@
-"""Connects the ranks of a group: engines run the programs, and ranks exchange strings to connect their engines."""
+"""Connects the ranks of a group: the ranks exchange strings to connect their engines, which run the programs."""
 
 import json
 import secrets

@@ -140,7 +140,9 @@ def _whole(value: Any, least: int) -> int:
 class SizeCluster:
     """A range of sizes that are tuned together.
 
-    size_bytes: size that represents the range: of two merged clusters, the size of the cluster with more time
+    size_bytes: size that represents the range; a merged cluster takes it from the part with more time
+    first_bytes, last_bytes: smallest and largest size in the range
+    seconds:    time spent at all sizes in the range
     """
 
     size_bytes: int
@@ -150,13 +152,13 @@ class SizeCluster:
 
 
 def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
-    """Group all sizes above 0 (in bytes) into at most `most` >= 1 clusters, and return these sorted by size.
+    """Group all sizes above 0 (in bytes) into at most `most` >= 1 clusters; return the clusters sorted by size.
 
     seconds: time spent at each size
 
-    At first, each size is a cluster. Until at most `most` clusters remain, two neighbours are merged: those with the
-    smallest product of distance (in octaves) and time (of the cluster with less time). So a size that takes much time
-    keeps its own cluster.
+    At first, each size is a cluster. Until at most `most` clusters remain, the two neighbours with the smallest product
+    of distance (in octaves) and time (of the cluster with less time) are merged. This rule tends to keep two sizes
+    separate if jobs spend much time at both.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:

@@ -29,9 +29,10 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Record how a group has decided about a new table, which has the digest `table`.
+        """Record a group's decision about the new table with the digest `table`.
 
-        call: number of the group's first call with this table; None if the group refused it for this `reason`
+        call:   number of the group's first call with the new table; None if the group refused the table
+        reason: why the group refused the table; None if it did not
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})

@@ -3,8 +3,8 @@
 MPI handles (communicators, types) are integers in MPICH and addresses in Open MPI 5, which does not implement MPI's
 standard ABI. So the library only works with programs that were compiled for the MPI for which it was built. The library
 is linked with this MPI, so that MPI's functions are found even if a program loads MPI late, as Python does. If a
-program was compiled for another MPI (for example for the standard ABI, with mpicc_abi), the library ends it with a
-message. For such a program, `chorale job mpi-preload MPICC` builds another library.
+program was compiled for another MPI (for example for the standard ABI, with mpicc_abi), the library prints a message
+and ends the program. For such a program, `chorale job mpi-preload MPICC` builds another library.
 """
 
 import os

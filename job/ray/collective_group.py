@@ -75,7 +75,7 @@ class ChoraleRayGroup(BaseGroup):
             self._gloo().allreduce(_tensors(tensor), allreduce_options)
 
     def reduce(self, tensor: Any, reduce_options: Any = types.ReduceOptions()) -> None:  # noqa: B008
-        """Reduce to the root; the other actors' tensors do not change."""
+        """Reduce all actors' tensors into the root's tensor. The other actors' tensors do not change."""
         root, kept = reduce_options.root_rank, tensor[0]
         target = kept if root == self.rank else _empty(kept, _bytes(kept))
         if not self._run("reduce", root, kept, target, reduce_options.reduceOp):
@@ -118,9 +118,8 @@ class ChoraleRayGroup(BaseGroup):
     def _run(
         self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
     ) -> bool:
-        """Run the program for a call and return True. If the library must handle the call, count why and return False.
-
-        Arrays that are not contiguous are copied.
+        """Run the program for a call and return True. If the library must handle the call, count the reason
+        and return False. Arrays that are not contiguous are copied.
         """
         first, last = _array(source), _array(target)
         dtype, size_bytes = str(first.dtype), max(first.nbytes, last.nbytes)

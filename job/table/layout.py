@@ -94,6 +94,7 @@ class TableProgram:
     """A program in a tuning table: its text, which `lift` parses, and each rank's part, encoded for the engine.
 
     digest:  SHA-256 of the text
+    target:  format of the text
     method, parameters: how the program's schedule was made; for information only
     ranks:   number of ranks
     words:   each rank's part, encoded by `chorale.runners.engine.library`; empty for a plan (run as GPU kernels)
@@ -245,7 +246,7 @@ def require_signature(data: bytes, key: bytes) -> None:
 
 
 def file_digest(path: Path) -> str | None:
-    """Return the digest in the second line of a table file; None if there is no readable table file at `path` (yet)."""
+    """Return the digest in the second line of a table file; None if there is no readable table file at `path`."""
     try:
         with open_regular(path) as file:
             first, second = file.readline(64), file.readline(400)

@@ -199,7 +199,8 @@ def changes(before: Table, after: Table) -> list[TableChange]:
 def comparison(before: Table, after: Table) -> dict[str, Any]:
     """Return the document that `chorale table diff --json` prints.
 
-    equal: the tables are identical; same_in_jobs: a job runs the same programs with both, but measurements may differ
+    equal:        whether the tables are identical
+    same_in_jobs: whether a job runs the same programs with both tables; their measurements may differ
     """
     found = changes(before, after)
     facts = {name: [getattr(before, name), getattr(after, name)] for name in ("ranks", "topology")}

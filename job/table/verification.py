@@ -27,7 +27,7 @@ Connected = Callable[[int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class TableViolation:
-    """A rule that a table breaks. program: digest of the program that breaks it, or None for the table itself"""
+    """A rule that a table breaks. `program` is the digest of the program at fault; None for the table itself."""
 
     rule: str
     message: str
@@ -85,7 +85,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Execute a program symbolically; yield (rule, message) for each fault. Raises InvalidInput like `lift`."""
+    """Execute a program symbolically; yield (rule, message) for each fault. Raises the same errors as `lift`."""
     return _broken_rules(read_unchecked(text))
 
 

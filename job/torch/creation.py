@@ -1,4 +1,4 @@
-"""Creates a process group, with its inner group, the table on which all ranks agree, the engine, and GPU memory."""
+"""Creates a process group with its inner group, its table (the same on all ranks), its engine and its GPU memory."""
 
 import hashlib
 import os
@@ -110,7 +110,7 @@ class _Loader:
 
     batched:   maps device types to transports that all tables share
     job_ranks: number of ranks of the first table, 0 without a table
-    turns:     number of tables with plans loaded so far, which is part of the names of transports to make them unique
+    turns:     number of tables with plans that were loaded so far; it makes the names of transports unique
     """
 
     member: GroupMember

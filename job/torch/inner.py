@@ -129,7 +129,7 @@ _COPIED = {
     **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base"), 1),
     "alltoall_base": 2,
 }
-"""Maps each method to the number of its leading arguments that may be non-contiguous. Results go to the first one."""
+"""Maps each method to its number of leading arguments that may be non-contiguous. The first one gets the results."""
 
 
 class InnerCalls:

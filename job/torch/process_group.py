@@ -93,8 +93,8 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Start an allgather of tensors of different sizes, which all ranks know: run a program with padded shards or,
-        if that is not possible, one broadcast of the inner group per rank. Return the `Work`, or None if neither works.
+        """Start an allgather of tensors whose different sizes all ranks know: run a program with padded shards or, if
+        that is not possible, one broadcast of the inner group per rank. Return the `Work`, or None if neither works.
         """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(map(size_of, parts)), max(sizes)
@@ -250,7 +250,7 @@ class ChoraleGroup(DelegatingGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_gather_coalesced. outputs: for each rank a list with one tensor per input"""
+        """See torch.distributed.all_gather_coalesced. `outputs` has a list for each rank, with one tensor per input."""
         lists = [[of_rank[index] for of_rank in outputs] for index in range(len(inputs))]
         works = [self.allgather([parts], [source], opts) for parts, source in zip(lists, inputs, strict=True)]
         return SeveralWorks(works, outputs)
@@ -336,7 +336,7 @@ def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple
 
 
 def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
-    """Return the number of elements of each rank's shard. `splits`: rows in each shard; empty for equal shards"""
+    """Return each shard's number of elements. `splits` lists the shards' row counts; if empty, shards are equal."""
     rows = whole.shape[0] if whole.dim() else 1
     each = whole.numel() // rows if rows else 0
     return [count * each for count in (splits or [rows // ranks] * ranks)]

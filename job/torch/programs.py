@@ -1,4 +1,4 @@
-"""Decides which calls of a group run as programs, and runs them. Counts all other calls, or refuses them."""
+"""Runs a table's programs for a group's collective calls. Counts calls without a program; strict mode may refuse them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -250,7 +250,7 @@ class GroupPrograms:
         return any(entry.collective == collective and entry.program is not None for entry in entries)
 
     def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
-        """Count a call that the library handles. Raises InvalidInput in strict mode unless the table says `library`."""
+        """Count a call that the library handles. In strict mode, raise InvalidInput unless an entry names `library`."""
         if self.strict and reason is not Fallback.LIBRARY:
             call = f"{collective} of {size_bytes} bytes of {_name(dtype)}: {reason}"
             way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"

@@ -1,7 +1,7 @@
-"""Plans an all-to-all with given shard sizes for boxes of GPUs with a NIC per rail. A plan makes up to 3 library calls.
+"""Plans an all-to-all with given shard sizes for boxes of GPUs with a NIC per rail. A plan needs up to 3 library calls.
 
 All ranks know the sizes of all shards and compute the same plan. The first call moves data to the ranks whose NICs will
-send them, the second over these NICs to other boxes, and the third to their targets. The plan is used if it is
+send it, the second over these NICs to other boxes, and the third to its targets. The plan is used if it is
 predicted to take less time than one library call, which sends each shard over the shortest path.
 """
 

@@ -27,11 +27,11 @@ class RecordingGroup(ChoraleGroup):
     calls: CallClock
 
     def record_in(self, recorder: JobRecorder, members: Sequence[int]) -> None:
-        """Count calls in `recorder` from now on. members: ranks of the job in the group's order"""
+        """Count calls in `recorder` from now on. `members` lists the group's members as ranks of the job."""
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_reduce_coalesced. Each tensor counts as a call; all end at the same time."""
+        """See torch.distributed.all_reduce_coalesced. Each tensor counts as one call; these calls end together."""
         counts = [self._count("allreduce", None, tensor, 1) for tensor in tensors]
         return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
 
@@ -75,7 +75,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Wraps a `Work` that has no future, for example of a reduce-scatter with Gloo. Its `wait` also counts the call."""
+    """Wraps a `Work` without a future, such as that of Gloo's reduce-scatter. This wrapper's `wait` also counts the call."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
 
 
 def _counting(work: Any, count: Callable[[], object]) -> Any:
-    """Arrange that `count` is called when `work` ends; return `work` or a wrapper around it."""
+    """Arrange for `count` to be called when `work` ends; return `work` or a wrapper around it."""
     if work is None:
         return None
     try:
@@ -156,7 +156,7 @@ class StatusFile:
         self._thread = PeriodicThread("chorale-status", period_s, self._write)
 
     def close(self) -> None:
-        """Write the file once more and end. Safe to call twice."""
+        """Write the file once more and stop updating it. Safe to call twice."""
         self._thread.close()
         self._write()
 

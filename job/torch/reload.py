@@ -3,7 +3,7 @@
 All ranks issue the collectives of a group in the same order, so a call has the same number on all of them.
 
 1. Rank 0 notices that the file of CHORALE_TABLE has a new digest and proposes this digest in the group's store.
-2. Every rank waits until its own file has this digest, and connects an engine for it while collectives continue.
+2. Every rank waits until its own file has this digest, and connects an engine for this file while collectives continue.
 3. Every rank announces a call number: it will wait for the decision before it executes this call.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
@@ -84,7 +84,7 @@ Load = Callable[[Table, str, StoreExchange], LoadedTable]
 
 
 class TableReload:
-    """Watches the table file of one group in a thread, and agrees with the other ranks on when to switch.
+    """Watches the table file of one group in a thread, and agrees with the other ranks when to switch to a new table.
 
     The threads that issue collectives increment `calls` and call `settle` at call number `hold`. The watching thread
     does everything else.

@@ -146,7 +146,7 @@ class LoadedTable:
     network: RailFabric | None = None
 
     def transport(self, entry: JobEntry, device: str, size_bytes: int) -> Transport | Fallback:
-        """Return the transport that runs the program of `entry` on a type of device, or the reason for a fallback."""
+        """Return the transport for the program of `entry` on the device type `device`, or the reason for a fallback."""
         if entry.program not in self.digests:
             return self.transports.get(device, Fallback.DEVICE)
         if isinstance(self.plans, Fallback):
@@ -184,7 +184,7 @@ class StreamOrder:
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:
-        """Record the caller's stream. is_awaited: whether the caller waits for the result immediately"""
+        """Record the caller's stream. `is_awaited` says whether the caller waits for the result immediately."""
         self.device = device
         self._is_awaited = is_awaited
         self._module = None if device.type == "cpu" or is_captured(device) else torch.get_device_module(device)

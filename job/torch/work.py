@@ -19,7 +19,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
-        """Create the `Work`. results: value of the future; order: see `StreamOrder`, None for CPU memory"""
+        """Create the `Work`. `results` becomes the value of its future; `order` is None for tensors in CPU memory."""
         super().__init__()
         self._results = results
         self._order = order
