@@ -160,7 +160,7 @@ def job_table(path: Path) -> tuple[Table, str]:
 
 
 def table_key() -> bytes | None:
-    """Return the key for table signatures: the content of the file that CHORALE_TABLE_KEY names; None if it is unset.
+    """Return the table signature key from the file that CHORALE_TABLE_KEY names, or None if the variable is unset.
 
     Raises InvalidInput if others may read the file, or if it has fewer than 16 characters.
     """

@@ -93,8 +93,8 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Start an allgather of tensors whose different sizes all ranks know: run a program with padded shards or, if
-        that is not possible, one broadcast of the inner group per rank. Return the `Work`, or None if neither works.
+        """Start an allgather of tensors of different sizes (all ranks know the sizes): run a program with padded shards
+        or, if that is not possible, one broadcast of the inner group per rank. Return the `Work`; None if both fail.
         """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(map(size_of, parts)), max(sizes)

@@ -1,4 +1,4 @@
-"""Runs a table's programs for a group's collective calls. Counts calls without a program; strict mode may refuse them."""
+"""Runs a table's programs for a group's collectives. Counts calls without a program; strict mode may refuse these calls."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

@@ -75,7 +75,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Wraps a `Work` without a future, such as that of Gloo's reduce-scatter. This wrapper's `wait` also counts the call."""
+    """Wraps a `Work` that has no future, as in a Gloo reduce-scatter. The wrapper's `wait` also counts the call."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()

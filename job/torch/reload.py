@@ -3,7 +3,7 @@
 All ranks issue the collectives of a group in the same order, so a call has the same number on all of them.
 
 1. Rank 0 notices that the file of CHORALE_TABLE has a new digest and proposes this digest in the group's store.
-2. Every rank waits until its own file has this digest, and connects an engine for this file while collectives continue.
+2. Every rank waits until its own file has this digest, and connects an engine for its table while collectives continue.
 3. Every rank announces a call number: it will wait for the decision before it executes this call.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
