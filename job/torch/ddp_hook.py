@@ -29,8 +29,8 @@ class ProgramHook:
     """
 
     def __init__(self, group: Any = None, timeout: timedelta = timedelta(minutes=30)) -> None:
-        """Connect this rank to the other ranks of `group` (by default all ranks). `timeout` is the limit for connecting
-        and for each run. Raises the same errors as `group_programs`.
+        """Connect this rank to the other ranks of `group` (by default all ranks). `timeout` is the time limit for
+        connecting and for each run. Raises the same errors as `group_programs`.
         """
         self._group = dist.group.WORLD if group is None else group
         members = dist.get_process_group_ranks(self._group)

@@ -1,4 +1,4 @@
-"""Runs a table's programs for a group's collectives. Counts calls without a program; strict mode may refuse these calls."""
+"""Runs a table's programs for a group's collectives. Counts calls without a program; strict mode may refuse them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

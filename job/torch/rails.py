@@ -65,7 +65,7 @@ def _parts(pieces: NDArray[np.int64], amounts: NDArray[np.int64], whole: Any) ->
 
 
 def network_of_table(table: Table, members: Sequence[int]) -> RailFabric | None:
-    """Return the table's network if `members` are all ranks and it has bandwidths and boxes with rails, else None."""
+    """Return the table's network if it has bandwidths and boxes with rails and `members` are all ranks, else None."""
     if tuple(members) != tuple(range(table.ranks)):
         return None
     with suppress(InvalidInput):  # for example, the spec names a file that this rank does not have
@@ -76,7 +76,7 @@ def network_of_table(table: Table, members: Sequence[int]) -> RailFabric | None:
 
 
 def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes: int) -> RailExchange | None:
-    """Return a plan for `sizes` (int64[ranks, ranks], elements), or None if it would save less than 1 ms."""
+    """Return a plan for `sizes` (elements by sender and receiver), or None if the plan would save less than 1 ms."""
     try:
         matrix = traffic_matrix("sizes", sizes)
     except InvalidInput:  # no rank sends anything, or the amounts are too large

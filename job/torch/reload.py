@@ -225,7 +225,7 @@ class TableReload:
         return {"keep": errors[0]} if errors else {"switch_at": max(message["hold"] for message in messages)}
 
     def _fail(self, text: str) -> None:
-        """Make all current and later calls that wait for the decision fail. Does nothing if no call has to wait."""
+        """Let all calls that wait for the decision, now or later, fail with the message `text`. If none has to, do nothing."""
         with self._changed:
             if self.hold != _NEVER and self._switch is None:
                 self._failure = text
