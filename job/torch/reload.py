@@ -225,7 +225,7 @@ class TableReload:
         return {"keep": errors[0]} if errors else {"switch_at": max(message["hold"] for message in messages)}
 
     def _fail(self, text: str) -> None:
-        """Let all calls that wait for the decision, now or later, fail with the message `text`. If none has to, do nothing."""
+        """Let all current and later calls that wait for the decision fail with the message `text`, if there are any."""
         with self._changed:
             if self.hold != _NEVER and self._switch is None:
                 self._failure = text
