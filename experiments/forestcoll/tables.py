@@ -421,7 +421,7 @@ def _conclude(rows: Sequence[Row]) -> list[Row]:
 
 
 def _figure_11_row(spec: str) -> Row:
-    """Return the row for a network of figure 11. The paper claims optimal trees for all, but prints few times."""
+    """Return the row for a network of figure 11. The paper claims that its trees are optimal, but prints few times."""
     topology = parse_topology(spec)
 
     def make() -> Schedule:

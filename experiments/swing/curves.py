@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Line in a figure -> its methods. The line shows the faster of the latency-optimal and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Swing's gains are relative to the fastest of these. Mirrored doubling, the paper's own algorithm, does not count."""
+"""Swing's gains are relative to the fastest of these. Mirrored doubling does not count (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)

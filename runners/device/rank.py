@@ -1,4 +1,4 @@
-"""A rank process of the device runner: runs plans (as kernels) and the library on torch tensors."""
+"""A rank process of the device runner: runs plans as kernels, and library calls, on torch tensors."""
 
 import os
 import sys

@@ -75,7 +75,7 @@ class MscclRunner(GpuRunner[MscclConfig]):
                     yield FailureKind.REJECTED, message
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        """Measure at sizes that all programs support. If calls are not logged, compare times with the library's too."""
+        """Measure at sizes that all programs support. If calls are not logged, compare times with the library's."""
         programs = list(request.without_plans.values())
         runtime = runtime_for(self._config.runtime, programs[0])
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize

@@ -162,7 +162,7 @@ while [ "$words" -gt 0 ]; do
 done
 exec srun --overlap --mpi=none --job-name="${CHORALE_STEP:-chorale}" --distribution=arbitrary "$@"
 """
-"""Script for HYDRA_LAUNCHER_EXEC in a job. Plain srun would reorder nodes and wait for the outer step's resources."""
+"""Script for HYDRA_LAUNCHER_EXEC in Slurm jobs. Plain srun reorders nodes and waits for the outer step's resources."""
 
 OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 """Arguments that Open MPI's mpirun passes to srun, before the step's name."""

@@ -91,7 +91,7 @@ class RayTaskBackend:
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Return the memory in bytes of the node that has the most. No task can use more than that."""
+        """Return the memory in bytes of the node with the most memory. No task can use more."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
 

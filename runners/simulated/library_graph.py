@@ -41,7 +41,7 @@ BLACKWELL = Generation("blackwell", "NCCL", 50.0, 40.1)
 MI200 = Generation("mi200", "RCCL", 50.0, 36.0)
 MI300 = Generation("mi300", "RCCL", 64.0, 48.0)
 MI350 = Generation("mi350", "RCCL", 76.8, 48.0)
-"""Rates from src/graph/topo.h of NCCL 2.28.3 and RCCL 2.27."""
+"""The rates of all generations are from src/graph/topo.h of NCCL 2.28.3 and RCCL 2.27."""
 
 _PCI = {15.75: 12.0, 31.5: 24.0, 63.0: 48.0}
 """Physical rate of a PCIe slot with 16 lanes -> rate that NCCL assumes, in GB/s."""
