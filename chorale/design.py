@@ -317,7 +317,7 @@ def run(
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
         sizes: Buffer sizes in bytes: a string, a number, or a sequence of strings or numbers.
-        runner: Kind of runner: local, mpi, oneccl, msccl, simulated or recorded.
+        runner: Kind of runner: local, mpi, oneccl, nccl, device, msccl, simulated or recorded.
         repeats: Number of measured repetitions at each size.
         dtype: Element type, such as float32.
         timeout_s: Seconds after which a run counts as hung.
