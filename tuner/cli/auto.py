@@ -19,7 +19,7 @@ from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")
 BASELINE = "rabenseifner"
-"""Method with which `demo` compares: the allreduce algorithm that MPICH uses at the sizes in `SIZES`."""
+"""Baseline of `demo`: the method that corresponds to MPICH's allreduce algorithm at the sizes in `SIZES`."""
 SIZES = "16KiB,64KiB,256KiB"
 _LIMIT_S = 45.0
 

@@ -476,6 +476,7 @@ def parse_profile(content: bytes, name: str) -> TrainingProfile:
 class TrainingCosts:
     """Computes the times of a training iteration's collectives on one network, in seconds.
 
+    congestion:    link loads of the allreduce, from which its time is computed
     unmodelled_s:  calibrated part of an allreduce's time that the network model omits; 0 without a calibration
     alltoall_rate: rate from every rank to every other, relative to a link's rate; None if there is no all-to-all
     """
@@ -491,7 +492,7 @@ class TrainingCosts:
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
-        """Return an all-to-all's time in seconds. Each rank sends equal parts of `size_bytes` to all ranks and itself.
+        """Return an all-to-all's time in seconds. Each rank sends equal parts of `size_bytes` to all, including itself.
 
         Assumes optimal routes and no latencies. Source: Zhao et al., Efficient Direct-Connect Topologies for Collective
         Communications, full version, appendices A.4 and A.5.

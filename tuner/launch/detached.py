@@ -136,7 +136,7 @@ class DetachedLaunch:
             )
 
     def _try_again(self) -> bool:
-        """Wait, then return whether to try MLflow again. False once `stop` is called or no attempts are left."""
+        """Wait, then return whether to try MLflow again: not if `stop` was called or if no attempts are left."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 

@@ -247,7 +247,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
     """Return the campaign with time limits that let it end within `seconds`. Shorter limits are kept.
 
-    goes_on: whether another job continues the search; then only the final comparison gets a limit
+    goes_on: whether another job continues the search; if so, only the final comparison gets a limit
     """
     changes = {}
     for key, share in ({"final": FINAL_SHARE} | ({} if goes_on else {"budget": SEARCH_SHARE})).items():

@@ -47,7 +47,7 @@ _NODE_SHARE = 0.46  # diameter relative to the distance to the nearest node
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """A line in a drawing. It stands for `count` equal links from src to dst and, unless `one_way`, as many back."""
+    """A line in a drawing: `count` links of `bandwidth` each from src to dst and, unless `one_way`, as many back."""
 
     src: int
     dst: int

@@ -187,6 +187,7 @@ class ReplayedCampaign:
     behind:  true time of the program chosen after each trial, divided by the best possible time (trials, sizes)
     spent_s: value of `seconds` after each trial
     tried:   index in `task.candidates` of each trial's candidate
+    launches: number of simulated launches so far, on which some kinds of noise depend
     """
 
     task: GridTask

@@ -108,7 +108,7 @@ class GridTask:
     unchecked: float = 0.0
 
     def space(self, seed: int) -> SearchSpace:
-        """Return the search space. The values of each parameter are in random order, because none is preferred."""
+        """Return the search space. The values of each parameter are in random order, because no value is preferred."""
         random = np.random.default_rng(seed)
         rows = [candidate.parameters for candidate in self.candidates]
         columns = {name: list(dict.fromkeys(row[name] for row in rows)) for name in PARAMETERS}
@@ -191,7 +191,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a search point for each configuration. The methods of equal points are extended by the schedules' names."""
+    """Yield a search point for each configuration. If points are equal, the schedule's name is added to the method."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):

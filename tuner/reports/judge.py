@@ -246,7 +246,7 @@ def _judged(
 
 
 def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAlgorithm | None, links: str) -> str:
-    """Return what limits the time: latency, if it is at least half of the time, the library's algorithm, or `links`."""
+    """Return what limits the time: latency (at least half of the time), the library's algorithm, or `links`."""
     if best is None or best.latency_s == 0:
         moving_us = bound_us if best is None else best.seconds(size_bytes) * 1e6
         if moving_us < measured_us / 2:

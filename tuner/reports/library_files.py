@@ -51,7 +51,7 @@ class NcclChoice:
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
     """Return the NCCL or RCCL settings of the entries for all ranks in `table`, sorted by collective and size.
 
-    dtype: element type of the entries to use. By default, the table's only type; with several, entries for any type
+    dtype: element type of the entries to use; default: the table's only type or, with several, the type `any`
 
     Raises InvalidInput if a type must be chosen, and CheckFailed if no entry corresponds to an algorithm of NCCL.
     """
@@ -136,7 +136,7 @@ def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
 
 
 def nccl_call_configs(table: Table, dtype: str | None = None) -> list[dict[str, Any]]:
-    """Return the equivalent fields of ncclCollConfig_t for each range of sizes. NCCL 2.31 and later supports them."""
+    """Return, for each range of sizes, the settings as fields of ncclCollConfig_t, which NCCL 2.31 or later reads."""
     configs = []
     for each in settings_by_size(table, dtype):
         document = {"collective": each.collective, "min_bytes": each.min_bytes, "max_bytes": each.max_bytes}

@@ -70,7 +70,7 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""(collective, size in bytes) -> program to run at this size and at all sizes closer to it than to any other."""
+"""(collective, size in bytes) -> program to run at this size and at all sizes closer to it than to other entries."""
 
 
 class Planner:

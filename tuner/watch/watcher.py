@@ -128,6 +128,7 @@ class Watch:
     renewal:  plans and publishes the tables
     records:  the watcher's files, with its state for other programs and with what it needs after a restart
     reroute:  function that reroutes packets around dead links and lost ranks; None if this is not needed
+    trackers: state of each link
     plans_failures: whether tables for single failures are planned in advance
     waits:    whether to warn and go on waiting while the source has no reports, instead of raising NoReports
     pool:     threads that renew the table and plan ahead

@@ -59,7 +59,7 @@ def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaig
 
 @campaign_router.post("/checks", summary="Check a campaign without launching it")
 def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Check a campaign as a launch would, without launching. 422 explains what is wrong.
+    """Check a campaign as a launch would, without launching it. If it is wrong, an error with status 422 says why.
 
     Returns the number of `ranks`, `points` in the search space and `trials` (at most).
     """
@@ -232,7 +232,7 @@ def best(query: Best, caller: CurrentCaller, campaigns: CurrentCampaigns) -> Any
 
 @best_router.get("/{kind}", summary="File of the registered schedule or program", response_class=Response)
 def best_file(kind: FileKind, query: Best, caller: CurrentCaller, campaigns: CurrentCampaigns) -> Response:
-    """Return the file; 409 if nothing is registered, verification fails, or the library's own algorithm is the best."""
+    """Return the file. The status is 409 if nothing is registered, if a check fails, or if the library is the best."""
     content = campaigns.best(**query.model_dump(), caller=caller, kind=kind)
     name = "schedule.parquet" if kind == "schedule" else "program.xml"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

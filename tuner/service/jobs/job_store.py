@@ -162,11 +162,11 @@ class JobStore:
         return Job.model_validate_json(texts[0]) if texts else None
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
-        """Return jobs, newest first: all jobs, or only those of `owner` and those in one of `states`."""
+        """Return jobs, newest first. If `owner` or `states` are given, only jobs that match are returned."""
         return [Job.model_validate_json(text) for _state, text in self.job_texts(owner, states, limit)]
 
     def job_texts(self, owner: str | None, states: Sequence[JobState], limit: int | None) -> Sequence[tuple[str, str]]:
-        """Return state and stored JSON document of each job that `jobs` returns, without parsing the documents."""
+        """Return the state and the stored JSON text of each job that `jobs` would return for the same arguments."""
         query = sql.select(_jobs.c.state, _jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
             query = query.where(_jobs.c.owner == owner)

@@ -144,7 +144,7 @@ class JobScheduler:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Return the numbers of queued and running jobs. Takes no lock, so health checks never wait for a slow disk."""
+        """Return the numbers of queued and running jobs. No lock is taken, so health checks never wait for the disk."""
         running = tuple(self._running.values())  # an atomic copy, because the thread may change the dictionary
         return {"queued": len(self._waiting), "running": sum(len(computation.jobs) for computation in running)}
 
