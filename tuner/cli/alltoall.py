@@ -224,7 +224,7 @@ def _traffic_result(
 
 
 def _replanned(plan: TrafficPlan, matrices: Sequence[TrafficMatrix], gap: Fraction) -> Iterator[dict[str, Any]]:
-    """Make a plan for each of `matrices`, starting from the previous plan. Yield its JSON description, with timings."""
+    """Make a plan for each of `matrices`, starting from the previous one. Yield the plans as JSON, with timings."""
     for matrix in matrices:
         wall, processor = time.perf_counter(), time.process_time()
         plan = replan(plan, matrix, gap)

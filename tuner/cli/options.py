@@ -42,7 +42,7 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Result, as_json: bool) -> None:
-    """Print the result's warnings and then the result as JSON or text. Raise its failure or exit with its exit code."""
+    """Print warnings, then the result as JSON or text. Raise the result's failure, or exit with its exit code."""
     for warning in result.document.get("warnings", ()):
         people.print(f"warning: {warning['message']}", soft_wrap=True)
     if as_json:

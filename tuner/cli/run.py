@@ -154,7 +154,7 @@ def run(
 
 
 def _reference(reference: str, file: str, topology: Topology, read: Callable[..., Runnable]) -> Runnable:
-    """Return the program in `reference`. Raises InvalidInput if `reference` is `file` or is for another network."""
+    """Return the program in `reference`. Raises InvalidInput if it is the same as `file` or for another network."""
     if reference == file:
         raise InvalidInput(
             "the reference {} is the same file", reference, "name another file, or a copy to see how times vary"

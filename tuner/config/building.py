@@ -13,7 +13,7 @@ EXECUTORS = (SERIAL, "processes", "ray")
 
 @contextmanager
 def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
-    """Yield the executor called `name` with `workers` workers (default: one per core), and close it at the end."""
+    """Yield the executor `name` with `workers` workers (default: one per core); close it when the block ends."""
     name = name_among("executor", name, EXECUTORS)
     if workers is not None and workers < 1:
         raise InvalidInput("an executor needs at least one worker", workers, "choose --workers 1 or more")

@@ -30,7 +30,7 @@ _MORE_FAULTS = 4
 TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
 """Collectives that campaigns can tune."""
 MAX_SIZES = 8
-"""Maximum number of sizes to tune for a recorded job. Each of them represents the recorded sizes near it."""
+"""Maximum number of sizes to tune for a recorded job. Each tuned size represents the recorded sizes near it."""
 _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 

@@ -284,7 +284,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def kind_of_tables(tables: Collection[str]) -> str | None:
-    """Return the name of the tool that created these database tables, MLflow or Optuna, or None for any other tool."""
+    """Return which tool created the database tables with these names: MLflow, Optuna, or None for any other tool."""
     if set(tables) >= _OPTUNA:
         return "Optuna"
     return "MLflow" if set(tables) >= _MLFLOW else None

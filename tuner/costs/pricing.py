@@ -203,7 +203,7 @@ _LATENCIES = ("link_latency_us", "hop_us")
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Predicts the costs of messages with a network model or a measured calibration; the unused one of them is None.
+    """Predicts the costs of messages, either with a network model or with a measured calibration (the other is None).
 
     settings: description of the model or calibration for reports
     stated:   names of the settings that the user gave
@@ -360,7 +360,7 @@ FORMAT = "chorale-training-profile/1"
 SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")
 MAX_LAYERS = 2**16
 _BACKWARD_OPERATIONS = 2
-"""Backward operations per forward operation: one computes the gradients of inputs, one the gradients of parameters."""
+"""Backward operations per forward operation: one for the gradients of inputs, one for the gradients of parameters."""
 
 _Amount = Annotated[int, Field(ge=0)]
 _Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -101,7 +101,7 @@ class DetachedLaunch:
         return LaunchStatus(state, self._campaign.budget.trials, len(trials), trials[received:], self._error)
 
     def report(self) -> TuneReport | None:
-        """Return the launch's report, or None while it runs or if it failed."""
+        """Return the launch's report; None if the launch is still running or has failed."""
         return self._report
 
     def stop(self) -> None:

@@ -38,7 +38,7 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
     """Return whether to compare finalists: true if there are several, or one that beats the baselines at some size.
 
-    If one winner is chosen for all sizes, several finalists are needed.
+    If one winner must be chosen for all sizes, a single finalist is not enough.
     """
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
@@ -154,7 +154,7 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield a finalist's result at each size, from the final comparison if it has one, otherwise from the trial."""
+        """Yield a finalist's result at each size; at sizes that were not measured again, it is that of the trial."""
         for result in trial.sizes:
             times = self._times[result.size_bytes]
             baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}

@@ -1,4 +1,4 @@
-"""Runs the trials of a launch: asks for a candidate, builds it, measures it, and records the result."""
+"""Runs the trials of a launch: asks the search for a candidate, builds it, measures it, and records the result."""
 
 from __future__ import annotations
 

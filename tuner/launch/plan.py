@@ -55,7 +55,7 @@ _MAX_STARTS = 6
 SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
 """Fractions of a Slurm job's time for the trials and for the final comparison; promotion and report get the rest."""
 _judged: dict[tuple[str, str], BuildResult] = {}
-"""(name of a program file, hash of everything its check depends on) -> result, so that each file is checked once."""
+"""(name of a program file, hash of all inputs of its check) -> result of the check, so that files are checked once."""
 
 
 def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
@@ -108,7 +108,7 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the fastest method at each size, as predicted, largest size first; empty if no method is applicable."""
+    """Return the method predicted to be fastest at each size, largest size first; empty if no method is applicable."""
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:

@@ -368,7 +368,7 @@ def plan_failures(
 
 
 def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str, Any]:
-    """Return the row for `failure` (None: no failure); its time per byte and its bound are in 1 / bandwidth_unit."""
+    """Return the row for `failure` (None: no failure). Time per byte and bound are in units of 1 / bandwidth_unit."""
     started_s, topology = time.perf_counter(), request.topology
     row: dict[str, Any] = {
         "failure": str(failure) if failure else None,

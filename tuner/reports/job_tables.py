@@ -101,7 +101,7 @@ class JobGroup:
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the job's number of ranks or, if not given, `otherwise` (the network's or program's number)."""
+        """Return the job's number of ranks; if it is not given, return `otherwise`, that of the network or program."""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
@@ -203,7 +203,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return a program's relative gap to the bound (if only ranks reduce data), with the bound's certificate."""
+    """Return a program's gap to the bound for schedules in which only ranks reduce data, with its certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 

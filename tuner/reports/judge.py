@@ -21,7 +21,7 @@ from chorale.tuner.reports.bound import assumption_facts, assumption_rows, check
 from chorale.tuner.reports.tables import Columns, rows_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
-"""A result is good (or fair) if its rate is at least the fraction GOOD (or FAIR) of the rate that a model predicts."""
+"""A result is good (fair) if its rate is at least the fraction GOOD (FAIR) of the rate that the model predicts."""
 _UNUSUAL = 1.3
 """A size is unusually slow if its ratio of measured to expected time exceeds both neighbours' ratios by this factor."""
 _ABOVE = 1.005
@@ -216,7 +216,7 @@ def _judged(
     algorithms: Sequence[LibraryAlgorithm],
     links: str,
 ) -> JudgedSize:
-    """Judge one size by the faster of its in-place and out-of-place times."""
+    """Judge one size by the in-place or out-of-place time, whichever is shorter."""
     places = {place: [row.time_us for row in rows if row.in_place == place] for place in (False, True)}
     times = {place: median(found) for place, found in places.items() if found}
     place = min(times, key=times.__getitem__)

@@ -494,7 +494,7 @@ def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
 def prediction(
     program: AnyProgram, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any]:
-    """Return a correct program's exact time per byte, from its link loads, and its simulated time if a size is given.
+    """Return a correct program's exact time per byte (from link loads) and, if a size is given, the simulated time.
 
     Raises InvalidInput if a size is given but the link rate is not known.
     """

@@ -107,7 +107,7 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """Optuna objects to use instead of those that the campaign chooses; None keeps the campaign's choice.
+    """Optuna objects that replace the ones chosen by the campaign; None keeps the campaign's choice.
 
     pruner: decides after each size whether to end the trial. With a pruner, sizes are measured one by one, and racing
             is switched off

@@ -159,7 +159,7 @@ class Axis:
     values: NDArray[np.float64]
 
     def distances(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the distances of the points with indices `some` (rows) from those with indices `others` (columns)."""
+        """Return a matrix of distances between the points with indices `some` (rows) and `others` (columns)."""
         first, second = self.values[some][:, None], self.values[others][None, :]
         if self.is_named:
             return np.asarray(first != second, dtype=np.float64)

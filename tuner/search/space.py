@@ -41,7 +41,7 @@ class Constraints(Protocol):
         ...
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
-        """Return a one-line reason why `candidate` is pointless, or None if it should be tried."""
+        """Return a one-line reason not to try `candidate`, or None if it should be tried."""
         ...
 
 
@@ -124,7 +124,7 @@ def is_native(section: RunnerSection, program: AnyProgram) -> bool:
 
 
 def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether the runner can execute `program` unchanged in a run together with programs of its own target."""
+    """Return whether the runner can execute `program` unchanged, in one run with programs of the runner's target."""
     if is_native(section, program):
         return True
     if isinstance(program, LibraryCall):

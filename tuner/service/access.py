@@ -227,7 +227,7 @@ class _File(Strict):
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:
-    """Return the entries in the token file `path`. Raises InvalidInput if it is invalid or writable by other users."""
+    """Return the entries in the token file `path`. Raises InvalidInput if the file is invalid or writable by others."""
     rule, way_out = (
         "a token file must be a list of entries with name, sha256 and role",
         "repair it, or `chorale token create`",

@@ -61,7 +61,7 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field: its mark says so, or it accepts any text and has no mark."""
+    """Return whether requests must not set the field: its mark says so, or it has no mark and accepts any text."""
     if (mark := exposure(field)) is not None:
         return not mark.from_requests
     return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
@@ -158,7 +158,7 @@ class DetachedLaunches:
             start_launch(actors, campaign, home, resume)
 
     def state(self, name: str) -> tuple[str, str | None]:
-        """Return the state of a campaign's launch, and its error if it failed."""
+        """Return the state of a campaign's launch and, if the launch failed, the error."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -193,7 +193,7 @@ class Campaigns:
         self._networks = networks
 
     def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> tuple[str, str]:
-        """Check a campaign and launch it. Return its name, and the profile or the kind of its runner.
+        """Check and launch a campaign. Return the campaign's name, and the profile or the kind of its runner.
 
         Raises InvalidInput if the campaign is invalid, NotPermitted if the caller may not use its runner, and
         TooManyRequests while another campaign of the caller is running.

@@ -1,4 +1,4 @@
-"""Computes responses that take long: pictures and registered versions. The service runs them in other processes."""
+"""Computes responses that take long: pictures and registered versions. The service computes them in other processes."""
 
 from typing import Any
 

@@ -146,7 +146,7 @@ FORGOTTEN = ""
 """State of a job that ended so long ago (`MinJobAge`) that Slurm has no record of it."""
 
 CODE_SUFFIX = ".code"
-"""Suffix of the file next to a job's output in which its script stores its exit code."""
+"""Suffix of the file, next to a job's output, in which the job's script stores the exit code."""
 
 INTERRUPTED = 130
 

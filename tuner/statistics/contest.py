@@ -365,7 +365,7 @@ LONGEST_INTERVAL = 16
 """Maximum number of trials between two measurements of the baselines."""
 
 FEW = 8
-"""If there are fewer changes than this, their scatter is unreliable: at least `Controls.deviation` is assumed."""
+"""If fewer times changed, the scatter of the changes is unreliable: at least `Controls.deviation` is assumed."""
 
 
 class Controls:

@@ -31,7 +31,7 @@ _Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 def password_file(home: Home) -> Path:
-    """Return the path of the pages' password file. It is created if missing, and only this user can read it."""
+    """Return the path of the pages' password file. A missing file is created, and only this user can read the file."""
     path = home.root / "ui-password"
     home.secret(path, lambda: secrets.token_urlsafe(24))
     return path

@@ -367,7 +367,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
 
 
 def _measured(size: records.SizeResult, library: str | None) -> dict[str, Any]:
-    """Return a size's measurements: the program's or, unless it clearly beats the library, those of the library."""
+    """Return a size's measurements: the program's, or a library algorithm's if that is about as fast or faster."""
     fastest = records.fastest_baseline(size)
     if library_name(fastest) is not None and size.speedup < records.MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)

@@ -106,7 +106,7 @@ class Tracker:
     def start(self) -> Future[None]:
         """Start connecting to MLflow in the background. The future completes when the attempt has ended.
 
-        This imports MLflow, which takes a second. Other methods call this one if it has not been called.
+        This imports MLflow, which takes a second. Other methods call `start` if it has not been called.
         """
         if self._opening is None:
             with uninterrupted():  # after an interrupted import, MLflow cannot be imported again

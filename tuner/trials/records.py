@@ -227,7 +227,7 @@ trial_codec: TypeAdapter[TrialRecord] = TypeAdapter(Annotated[TrialRecord, Field
 """Reads and writes a record as JSON; reading checks every field."""
 
 candidate_codec: TypeAdapter[Candidate] = TypeAdapter(Candidate)
-"""Reads candidates from their parameters, and checks them."""
+"""Creates candidates from their parameters, and checks the parameters."""
 
 
 BEST_OF_EACH = 2
@@ -251,9 +251,9 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial and the results by which it is ranked: those of the final comparison or, without one, the trial's own.
+    """A trial and the results that decide its rank: those of the final comparison or, without one, those of the trial.
 
-    verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
+    verdicts: conclusion of the comparison at each size, the same for all trials; empty without a comparison
     """
 
     trial: CompleteTrial

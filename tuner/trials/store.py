@@ -52,8 +52,8 @@ def uninterrupted() -> Iterator[None]:
 class Store:
     """Stores one launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
-    Only one process at a time can use a store, because it locks the journal. If the disk is full, writing is retried
-    for a few seconds. After that the launch ends with Unavailable. A resumed launch repeats the unsaved trial.
+    Only one process at a time can use a store, because a store locks its journal. If the disk is full, writing is
+    retried for a few seconds. After that the launch ends with Unavailable. A resumed launch repeats the unsaved trial.
     """
 
     def __init__(

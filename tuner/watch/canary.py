@@ -47,7 +47,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """Statistics of one kind of call: number of calls, sum of their seconds, and sum of their squared seconds."""
+    """Statistics of one kind of call: number of calls, sum of their times, and sum of the squared times (in s)."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -135,7 +135,7 @@ def _is_slower(former: CallTimes, present: CallTimes) -> bool:
 class CanaryRow:
     """The result of comparing two tables for one collective at one size.
 
-    ratio:     the candidate's time divided by the current table's time: median with confidence interval
+    ratio:     the candidate's time divided by the current table's time, as a median with confidence interval
     is_slower: whether the whole 95 % interval is above 1; if only six ratios are measured, all six must be above 1
     """
 
@@ -350,7 +350,7 @@ class Renewal:
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:
         """Plan a table for the fabric's state, compare it with the current one, and publish it. Return events.
 
-        A ChoraleError is not raised, but becomes an event.
+        If a ChoraleError occurs, it is returned as an event instead of being raised.
 
         since_s:     time of the first report of a change
         is_outdated: function that returns whether the fabric has changed again in the meantime

@@ -81,7 +81,7 @@ class Planner:
         self._plans: dict[str, TablePlan] = {}
 
     def plan(self, spec: str) -> TablePlan:
-        """Return the plan for network `spec`. Raises InvalidInput if it is disconnected or no method supports it."""
+        """Return the plan for network `spec`. Raises InvalidInput if the network is disconnected or suits no method."""
         if spec not in self._plans:
             began_s = time.perf_counter()
             topology = load_topology(spec)

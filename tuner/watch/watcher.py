@@ -37,7 +37,7 @@ from chorale.tuner.watch.replanning import Planner, PlanRequest
 FORMAT = "chorale-watch/1"
 STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 _SETTLE_S = 0.6
-"""Seconds to wait after a link has changed, because the other direction of its cable or other links of its node may
+"""Seconds to wait after a link has changed, because the other direction of the cable or other links of the node may
 change next."""
 _WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
 """Seconds to wait for reports about links, and seconds between evaluations of jobs' reports, between writes of the

@@ -40,7 +40,7 @@ ROUTERS = (
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Number of threads for requests, and number of threads for planning jobs, most of which wait for a free process."""
 PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
-"""Number of processes for planning, and the limits of each call to one of them: seconds and bytes of memory."""
+"""Number of processes for planning, and the limits of each call to such a process: seconds, and bytes of memory."""
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaig
 
 @campaign_router.post("/checks", summary="Check a campaign without launching it")
 def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Check a campaign as a launch would, without launching it. If it is wrong, an error with status 422 says why.
+    """Check a campaign as a launch would, without launching it. An error with status 422 explains what is wrong.
 
     Returns the number of `ranks`, `points` in the search space and `trials` (at most).
     """
@@ -75,9 +75,9 @@ def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaign
 def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """List campaigns by name; administrators see all users' campaigns.
 
-    `state` is running, ended or failed if the cluster knows the launch. Otherwise it is ended after a final comparison,
-    unfinished without one, and stored if the campaign was never launched. `trials` is the number of finished trials,
-    and `complete` the number of those that were measured.
+    `state` is running, ended or failed if the cluster knows the launch. Otherwise, the state is ended after a final
+    comparison, unfinished without one, and stored if nothing was recorded. `trials` is the number of finished trials,
+    and `complete` the number of measured ones.
     """
     return {"campaigns": campaign_rows(campaigns, caller)}
 

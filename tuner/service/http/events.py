@@ -28,7 +28,7 @@ MAX_STREAMS = 32
 LOOKS_SHARE = 0.05
 """Fraction of a core that polling all topics of a token may use. With many topics, each one is polled less often."""
 LOOK_S = 0.001
-"""Assumed processor time in seconds that each poll costs besides reading the state: for its thread and its event."""
+"""Assumed processor time in seconds of each poll, for the thread and the event, in addition to reading the state."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])

@@ -130,13 +130,13 @@ _profiles = sql.Table(
 
 SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
 POOL_SIZE = 64
-"""Number of database connections kept open: one per request thread, because opening one takes longer than a query."""
+"""Number of open database connections: one per request thread, because connecting takes longer than a query."""
 
 
 class JobStore:
     """Stores jobs and results in a SQLite database, and the files of results next to it. Thread-safe.
 
-    All files of a result are written before its row is inserted, so every result that can be read has all its files.
+    All files of a result are written before its row is inserted, so a result that can be read is complete.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -207,7 +207,7 @@ class JobStore:
         return path.read_bytes()
 
     def claim_campaign(self, name: str, owner: str) -> bool:
-        """Record `owner` as the owner of the campaign `name` if it has none. Return whether `owner` was recorded."""
+        """Record `owner` as the owner of the campaign `name`, unless it has an owner. Return whether this was done."""
         try:
             with self._engine.begin() as connection:
                 connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
@@ -232,7 +232,7 @@ class JobStore:
                 connection.execute(sql.insert(_profiles).values(campaign=campaign, profile=profile))
 
     def profile_of(self, campaign: str) -> str | None:
-        """Return the runner profile of a campaign's newest launch, or None if it has none."""
+        """Return the runner profile of a campaign's newest launch, or None if the launch has no profile."""
         return next(iter(self._column(_profiles.c.profile, _profiles.c.campaign == campaign)), None)
 
     def campaigns_of(self, owner: str) -> list[str]:

@@ -137,4 +137,4 @@ class PlanningProcesses(Planning):
 
 
 class _TooCostly(InvalidInput):
-    """Raised if a call exceeds its limits."""
+    """Raised if a call exceeds its time or memory limit."""

@@ -105,7 +105,7 @@ def _method_of(spec: job_specs.SynthesisSpec) -> Method:
 class JobTask:
     """The input of a worker that computes the result of a job.
 
-    topology:   network of the specification; None if it has none or if the worker has to build the network
+    topology:   network of the specification; None if there is none or if the worker has to build the network
     schedule:   content of the schedule file, if the specification refers to a finished synthesis
     """
 
