@@ -57,7 +57,7 @@ class DrawnConnection:
 
 
 def connections_of(topology: Topology) -> list[DrawnConnection]:
-    """Return the connections to draw: opposite links become one, others stay one-way. Self-loops are left out."""
+    """Return the connections to draw. Two opposite links become one connection; self-loops are left out."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:

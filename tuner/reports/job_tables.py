@@ -105,7 +105,7 @@ class JobGroup:
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
-        """Raise InvalidInput unless the job has all ranks of the group and the program has as many ranks as it."""
+        """Raise InvalidInput if the job lacks ranks of the group, or if the sizes of program and group differ."""
         ranks = range(job_ranks) if self.ranks is None else self.ranks
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"

@@ -134,7 +134,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return the path of this installation's command, for nodes that share its folder; else `chorale`."""
+    """Return the path of this installation's `chorale`, or just `chorale` if it is not next to Python."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 

@@ -285,7 +285,7 @@ class SizeContest:
         return self._fastest(active or list(self._baselines))
 
     def _fastest(self, indices: Sequence[int]) -> int:
-        """Return the one of `indices` whose program is fastest, by the launches that measured all of these programs."""
+        """Return which of `indices` has the fastest program, judged by launches that measured all these programs."""
         if len(indices) == 1:
             return indices[0]
         logarithms = self._table.logarithms[list(indices)]
@@ -365,7 +365,7 @@ LONGEST_INTERVAL = 16
 """Maximum number of trials between two measurements of the baselines."""
 
 FEW = 8
-"""If fewer times changed, the scatter of the changes is unreliable: at least `Controls.deviation` is assumed."""
+"""If fewer changes than this are known, their scatter is unreliable; at least `Controls.deviation` is assumed."""
 
 
 class Controls:

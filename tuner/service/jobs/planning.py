@@ -30,7 +30,7 @@ class Planning:
     """Calls functions in this process, without limits. For tests, and for services whose callers can all be trusted."""
 
     def call(self, _owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Call `function` with `arguments`. Return its result or raise its error. The function must be importable."""
+        """Call `function`, which must be importable, with `arguments`. Return its result or raise its error."""
         return function(*arguments)
 
     def close(self) -> None:
