@@ -393,7 +393,7 @@ def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield (time per shard, cut) for cuts, each of which needs more time than the last. The last time is the optimum.
+    """Yield (time per shard, cut) for cuts that need more and more time. The time of the last cut is the optimum.
 
     Uses Newton's method on rationals (Dinkelbach), which usually yields one to three cuts. Symmetries map the cuts
     around a rank to the cuts around its image, so only one rank per orbit is tested.

@@ -213,7 +213,7 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 
 
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
-    """Return the line graph: degree * N nodes, T_L + 1 steps, bandwidth time T_B + 1 / N (theorem 7.1).
+    """Return the line graph: degree * N nodes, T_L + 1 steps, time T_B + 1 / N (Zhao et al., theorem 7.1).
 
     For BFB, T_B + 1 / N is an upper bound. Consider a link from u to w. For each shard that u receives in step t of
     BFB, the node for this link receives `degree` shards in step t + 1, except that it never receives its own shard. The
@@ -245,7 +245,7 @@ def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
     The cost is T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if each base node is
     on a cycle of at most T_L links, because then a node's copies reach each other within T_L steps. If every link has a
     reverse link, two steps are enough for this. BFB sends each shard and uses each link of the base once per copy; in
-    addition, every node receives the shards of its own other copies.
+    addition, every node receives the shards of the other copies of the same base node.
     """
     nodes, is_bfb = base.nodes * copies, base.method == "bfb"
     factor = base.bandwidth_factor + Fraction(copies - 1, nodes)
@@ -319,7 +319,7 @@ def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyC
 def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the union of a network and its transpose: twice the degree, at most the same cost (appendix A.6).
 
-    For BFB, the cost is only an estimate, because paths over reversed links change its steps and load balance.
+    For BFB, the cost is only an estimate, because paths over reversed links change the steps and the load balance.
     """
     lowest: tuple[int, Fraction] = cost_of(base)
     if base.method == "bfb":

@@ -156,9 +156,9 @@ class Fragments(NamedTuple):
     target:  location where the receiver stores the first chunk or sum
     chunks:  number of chunks; they are consecutive in memory at both ends
     exchanged: 1 in steps in which some rank receives into memory from which it also sends, otherwise 0
-    turn:    if `exchanged` is 1, the index of the fragment in its connection: a rank can send all fragments of turn 0,
-             receive those of turn 0, continue with turn 1, and so on. If this order would overwrite chunks before they
-             are sent, `turn` is -1. If `exchanged` is 0, it is 0.
+    turn:    0 if `exchanged` is 0. Otherwise, the fragment's index among those of its connection in this step: a rank
+             can send all fragments of turn 0, receive those of turn 0, continue with turn 1, and so on. If this order
+             would overwrite chunks before they are sent, `turn` is -1 for all fragments of the step.
     """
 
     step: NarrowColumn

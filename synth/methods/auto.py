@@ -158,7 +158,7 @@ class TimedChoice:
 
     method:   name of the method
     traffic:  the data that the method's schedule sends over each link in each step
-    streams:  congestion that the traffic causes, from which the time for any vector size is computed
+    streams:  congestion in each stream of `traffic`, from which the time for any vector size is computed
     schedule: function that makes the schedule
     seconds:  predicted time of the collective at the requested size
     """

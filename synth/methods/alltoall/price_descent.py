@@ -308,7 +308,7 @@ class _Climb:
         return result
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point whose prices are those of the best upper bound, moved a little towards `duals`."""
+        """Return the point at the prices of the best upper bound, moved a little towards `duals`."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices

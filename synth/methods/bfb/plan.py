@@ -289,7 +289,7 @@ def block_loads(network: BfbNetwork, block: Block) -> Loads:
 
 
 def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
-    """Return each step's least time for the nodes in `block` with whole chunks, or its time in `shared` if longer."""
+    """Return each step's least time for the nodes in `block` with whole chunks, but at least the time in `shared`."""
     network, chunks, start = shared
     times = start.top.copy(), start.bottom.copy()
     return Loads(*native.integral_chunk_times(*block, problems_of(network)[0], chunks, *times))

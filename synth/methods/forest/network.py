@@ -124,7 +124,7 @@ def at_least_scale(
     The scale is doubled until the result fits. Then the smallest scale is found by bisection.
 
     rounded_down: returns the number of whole trees per link at a scale; may raise InvalidInput above a limit
-    fits:         returns whether cuts can carry the trees of such a result
+    fits:         returns whether all cuts can carry the trees of a result
     high:         a scale at which the result is known to fit, if any
     """
     low, high = start, high or start

@@ -249,7 +249,7 @@ def pack_trees(
 ) -> Trees:
     """Return spanning out-trees of `network` that use the full supply of all roots within the capacities of all arcs.
 
-    The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Trees for one root
+    The weights of a root's trees add up to its supply. Results are exact and deterministic. Trees for one root
     of a hypercube have a closed form (`hypercube_trees`). On other networks, if they are not too large, low trees in
     layers (`layered_trees`) are tried first, and missing trees are grown. On larger networks, all trees are grown.
     Takes polynomial time, usually O(trees * nodes) and a few tests of all cuts.
@@ -434,7 +434,7 @@ class _Packing:
         return ResidualNetwork(self.capacity.copy(), self.supply.copy(), leaving - self.supply, slack, members)
 
     def _feasible(self, trees: Trees) -> Trees:
-        """Return the longest prefix of `trees` that leaves capacity for the rest. Adds violated cuts to `sides`."""
+        """Add violated cuts to `sides`, and return the longest prefix of `trees` that leaves capacity for the rest."""
         arcs, all_nodes = self.arcs, np.ones(self.nodes, dtype=np.bool_)
         while len(trees):
             capacity, supply = self._residual_after(trees)
@@ -451,7 +451,7 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the longest prefix of `path` that leaves capacity for other trees. Adds violated cuts to `sides`.
+        """Add violated cuts to `sides`, and return the longest prefix of `path` that leaves capacity for other trees.
 
         `weight` equal unfinished trees of `root` use the arcs in `path`. The set R of nodes that they have reached is
         treated as an additional source node, which supplies up to `weight` to each node in R. A cut with R on its

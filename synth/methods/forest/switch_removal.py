@@ -263,7 +263,7 @@ class _Removal:
         return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
-        """Return whether all cuts can still carry their trees after `splits`. Adds cuts that cannot to `sets`."""
+        """Return whether all cuts can still carry their trees after `splits`. If not, add violated cuts to `sets`."""
         broken = narrow_cuts(network_after(self.split.network, splits), _CUTS_PER_CALL)
         both = np.concatenate([self.sets, broken])
         self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma

@@ -45,7 +45,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def swing_distance(step: int) -> int:
-    """Return Swing's signed distance in `step`: 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3 (rho in section 3.1.1).
+    """Return Swing's signed distance in `step`: 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3 (rho in the Swing paper).
 
     Its absolute value is the distance between the peers in `step`.
     """
@@ -56,7 +56,7 @@ def swing_peers(size: int) -> list[Positions]:
     """Return the peer of each position (int64[size]) in each of ceil(log2 size) steps, for an even `size`.
 
     In step s, the peer is `swing_distance(s)` positions ahead of an even position and behind an odd one, modulo size
-    (equation 2).
+    (Swing paper, equation 2).
     """
     position = np.arange(size)
     sign = np.where(position % 2 == 0, 1, -1)
@@ -68,7 +68,7 @@ def swing_line(size: int) -> LineReduceScatter:
 
     Takes ceil(log2 n) steps, where n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last position
     has no peer. Instead, it exchanges about half of the remaining blocks in every step directly with the positions to
-    which these blocks belong (section 3.2, figure 4). O(size^2).
+    which these blocks belong (Swing paper, section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
@@ -100,7 +100,7 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
     """Return latency-optimal Swing: an allreduce that exchanges complete vectors, in log2 N steps for powers of two.
 
     Dimensions of other sizes are first folded onto the largest power of two, in one step each, and unfolded at the end.
-    broadcast and reduce are the same as in `swing`, because they take no more steps there. Source: section 3.1.2.
+    broadcast and reduce are the same as in `swing`, where they take no more steps. Source: Swing paper, section 3.1.2.
     """
     return _exchanges(topology, collective, "swing-latency", swing, swing_peers, all_ports)
 

@@ -115,8 +115,8 @@ def _built(
 ) -> PairedTrees | None:
     """Build trees that reach the rate `promised`; return None if a switch cannot be removed or numbers are too large.
 
-    With `options.k`, the vector has k units per rank. Otherwise, it has as many units as the promised rate needs or, if
-    these are many, the first smaller number that was tried and found to be within `options.gap` of the promise.
+    With `options.k`, the vector has k units per rank. Otherwise, it has as many units as the promised rate needs. If
+    these are over `_MANY_UNITS` per rank, the first of `COARSE_K` that comes within `options.gap` is used instead.
     """
 
     def built(units: int | None) -> PairedTrees | None:
@@ -140,7 +140,7 @@ def _built(
 def _one_way(
     topology: Topology, collective: Collective, options: Options, bound: Bound, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return a schedule of trees over switches that multicast (or reduce), or that of `ranks_alone` if it is faster."""
+    """Return a schedule of trees over switches that multicast (or reduce), or the faster one from `ranks_alone`."""
     spread = Collective(CollectiveName.BROADCAST, collective.root) if collective.is_rooted else ALLGATHER
     is_sum = collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     switches = [

@@ -38,7 +38,7 @@ from chorale.synth.topology.topology import Topology, orbits
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
-    """Return int32 per link: the opposite link, if it has the same bandwidth. None if any link has no such opposite."""
+    """Return int32 per link: the opposite link. None unless each link has an opposite link of the same bandwidth."""
     mates, classes = topology.links.opposites(), topology.links.bandwidth_class
     return mates if (mates >= 0).all() and np.array_equal(classes, classes[mates]) else None
 

@@ -101,7 +101,7 @@ class RailFabric:
         amount: Amounts,
         inside: Amounts | None = None,
     ) -> RailLoads:
-        """Return the loads that data on the paths of `Pieces` cause. `inside`: loads that lanes already have."""
+        """Return the loads that data on the paths of `Pieces` cause, added to existing loads of lanes (`inside`)."""
         ranks, places = len(self.place), self.members.shape[1]
         lanes = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         loads = RailLoads(self.place, lanes, *np.zeros((2, ranks), dtype=np.int64))

@@ -37,7 +37,7 @@ class PlacementStep:
 
 
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
-    """Return up to `most` steps. Each step lowers the bound on the time to send the tokens, or balances cuts better.
+    """Return up to `most` steps. Each step lowers the bound on the time to send the tokens, or makes cuts more equal.
 
     Deterministic. Steps are chosen with a sample of at most 4,096 tokens, but `time_lower` is for all tokens. O(most *
     tokens * ranks).

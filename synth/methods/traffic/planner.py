@@ -243,7 +243,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in closed form with chunks of one matrix unit or, if there are no rails, that of `plan_traffic`.
+    """Return a plan in closed form with chunks of one matrix unit or, if there are no rails, a plan of `plan_traffic`.
 
     If there is no traffic, the plan takes no time and cannot be turned into a schedule.
     """

@@ -1,7 +1,7 @@
 """Plans traffic over boxes with rails in closed form: balances NICs for each pair of boxes, then lanes inside boxes.
 
 If NICs are the bottleneck, the bound of the cut around a box is reached if all NICs of the box have the same load.
-Ranks send as much as they can over their own NICs, so that little data uses lanes as well. If a rank's lane is the
+Ranks send as much as they can over their own NICs, so that little data also has to use lanes. If a rank's lane is the
 bottleneck, a larger part of its data uses its own NIC, up to the amount that the bound allows. If the result is not
 close to the bound, parts of busy pieces move one by one to other paths, which may lead over other ranks or other boxes.
 """
