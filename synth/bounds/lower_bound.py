@@ -382,7 +382,7 @@ class GroupedFabric:
         return self.scale / rate
 
     def improved(self, label: Label, members: set[int], outside: Sequence[int]) -> Label:
-        """Return a partition that proves a larger bound than `label`, found by moving nodes and merging groups."""
+        """Move nodes and merge groups of the partition `label` while this improves the bound; return the result."""
         best, value = list(label), self._proved(label, members, outside)
         is_better = True
         while is_better:
@@ -452,8 +452,8 @@ def stronger(first: Bound, second: Bound) -> Bound:
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
     """Return the best known bound on schedules of the same kind as `schedule` (see `lower_bound`).
 
-    The kind says whether switches reduce or multicast. The certificate of an all-to-all schedule contains link prices,
-    which prove a better bound than cuts.
+    Schedules of one kind agree on whether switches reduce or multicast. The certificate of an all-to-all schedule
+    contains link prices, which prove a better bound than cuts.
     """
     priced: Bound | None = None
     certificate, topology = schedule.certificate, schedule.topology

@@ -44,7 +44,7 @@ _WORK = 2**24
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
     """Return the groups (Z_m x|_r Z_k) x Z_l, with m k l = `order`, for all r whose order modulo m divides k.
 
-    The tuple begins with the cyclic groups. Some groups are isomorphic, which only costs time.
+    The tuple begins with the cyclic groups. Some of the groups are isomorphic, which wastes time but does no harm.
     """
     groups = [SemidirectProduct(order, 1, 1)]
     for m in divisors(order)[1:]:

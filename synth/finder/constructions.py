@@ -2,8 +2,8 @@
 
 The cost of a base topology comes from a formula, from the database or from a computation on the built topology. The
 finder computes the costs of its final results again. The search works backwards from the goal, N nodes of degree d: a
-line graph comes from a network of N / d nodes, a degree expansion from a network of N / k nodes of degree d / k, a
-Cartesian power or product from its factors. Candidates that are clearly not optimal are pruned. Source: Zhao et al.,
+line graph comes from a network of N / d nodes, a degree expansion from a network of N / k nodes of degree d / k, and
+a Cartesian power or product from its factors. Candidates that are clearly not optimal are pruned. Source: Zhao et al.,
 "Efficient Direct-Connect Topologies for Collective Communications", long version, section 5.4, tables 8 and 9.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For

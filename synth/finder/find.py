@@ -69,7 +69,7 @@ def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
 
 
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
-    """Check the costs that come from a theorem or from the database by scoring all BFB candidates in `groups`.
+    """Score all BFB candidates in `groups`, to check costs that come from a theorem or from the database.
 
     Raises:
         CheckFailed: if a candidate's real cost differs from the claimed cost.

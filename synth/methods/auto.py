@@ -96,7 +96,7 @@ class Auto(Method):
         return best[1]()
 
     def timed(self, task: SynthesisTask, model: NetworkModel, among: Collection[str] | None = None) -> TimedChoices:
-        """Return an object that predicts the fastest method for any vector size on a network with the costs `model`.
+        """Return an object that predicts the fastest method for `task` at any vector size, with costs from `model`.
 
         among: names of the methods to consider; None for all methods that make schedules in reasonable time
         """

@@ -63,7 +63,7 @@ class PricedFlows:
     """The flows that result from link prices.
 
     prices:      float64[C], price of each link class of `problem`
-    temperature: in the unit of the prices; with a higher temperature, links are used more evenly
+    temperature: determines how evenly links are used (higher is more even), in the unit of the prices
     """
 
     problem: Commodities

@@ -28,7 +28,7 @@ PRICE_UNITS = 720720 * 16
 
 @dataclass(frozen=True, slots=True)
 class AllToAllRate:
-    """Exact bounds on the rate at which each rank sends to each other rank, in the topology's bandwidth unit.
+    """Exact bounds on the rate at which each rank can send to each other rank, in the topology's bandwidth unit.
 
     lower:  rate that known flows in whole units reach
     upper:  bound on the rate of any schedule, proved by link prices

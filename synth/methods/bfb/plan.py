@@ -25,7 +25,7 @@ from chorale.synth.topology.distance import distances_to, hops_along
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
-"""If latencies differ, a larger number of chunks per shard is used only if it saves enough time."""
+"""If latencies differ, more chunks per shard are only tried if no number up to this is nearly as fast as the best."""
 MAX_PAIRS = 2**29
 """Maximum number of node pairs. Each distance takes two bytes, so the table takes up to 1 GiB."""
 MAX_CHUNKS = 2**15
@@ -61,7 +61,7 @@ class LatencyTicks:
 def delays_in_ticks(
     topology: Topology, size_bytes: int | None, unit: Fraction
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
-    """Return (int64 per link: delay in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
+    """Return (delay of each link in ticks, conversion of ticks to seconds). A link of capacity 1 has bandwidth `unit`.
 
     A link's delay is its latency above the smallest latency, or 0 if `size_bytes` is None. Delays are exact: a shard's
     time is divided into the fewest ticks for which every delay is a whole number of ticks. Raises InvalidInput if

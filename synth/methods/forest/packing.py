@@ -185,8 +185,8 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
 ROLLBACKS = 3
 """After this number of consecutive batches without a usable tree, one tree is grown with the exact algorithm."""
 MAX_ROOTED_WORK = 2**31
-"""Maximum of trees^2 * nodes * arcs for growing trees arc by arc, which then takes seconds. Above it, one tree is grown
-at a time, whose weight can stand for many equal trees."""
+"""Maximum of trees^2 * nodes * arcs for growing trees arc by arc, which takes seconds at this size. Above it, trees are
+grown one at a time, each with a weight that stands for many equal trees."""
 
 _SCARCE = 4
 """An arc is scarce if another arc into the same node has at least this many times its capacity."""

@@ -56,7 +56,8 @@ class ReversibleTrees:
 class PairedTrees:
     """Trees that collect sums at their roots, and trees that spread results from the same roots.
 
-    inward: trees whose routes lead from dst to src; the root of each unit is the same as in `outward`
+    inward:  trees that collect sums; their routes lead from dst to src
+    outward: trees that spread results; each unit has the same root as in `inward`
     """
 
     inward: ReversibleTrees

@@ -82,8 +82,8 @@ def split_over_shards(
 ) -> tuple[int, tuple[Integers, ...]]:
     """Cut intervals of the vector (units `lo` to `hi` - 1) where shards end; return (chunks per shard, parts).
 
-    The parts are columns (row, shard, lo, hi): index of the interval from which the part comes, shard, and first and
-    last + 1 chunk in the shard. The vector has `units` units, and `ranks` shards of c chunks each, where c is the
+    The parts are columns (row, shard, lo, hi): index of the interval from which the part comes, shard, and first chunk
+    and last chunk + 1 in the shard. The vector has `units` units, and `ranks` shards of c chunks each, where c is the
     smallest number for which a unit consists of whole chunks.
     """
     chunks = units // gcd(ranks, units)

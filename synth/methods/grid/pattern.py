@@ -315,7 +315,7 @@ class CollectivePattern:
     def _routes_of(
         self, index: int, src: NDArray[np.int64], dst: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) route of each message in subcollective number `index`. The second is -1 if unused."""
+        """Return the first and second route of each message in subcollective `index`. The second is -1 if unused."""
         first, second = self._pairs.find(src, dst)
         return first + index % max(1, self.lanes), second
 
@@ -325,7 +325,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """Number of equal parts into which messages divide a subcollective's data; doubled if any has two routes."""
+        """Number of equal parts into which messages divide a subcollective's data. Two routes double it."""
         pieces = lcm(*{part.pieces for step in self._steps for part in self._at(step)})
         return pieces * (2 if (self._pairs.second >= 0).any() else 1)
 

@@ -81,7 +81,7 @@ def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
 
 
 def _paid(group: Group, cost: Costs) -> Fraction:
-    """Return the least cost of the data of `group` per unit of its amount. `cost[i, j]`: cost from member i to member j."""
+    """Return the least cost of the data of `group` per unit of its amount. `cost[i, j]`: cost from member i to j."""
     ranks, name = len(cost), group.collective.name
     if name == CollectiveName.ALLREDUCE:
         nearer = np.minimum(cost, cost.T)

@@ -283,6 +283,7 @@ def _tree(fabric: RailFabric, group: Group, root: int, entry: int | None = None)
 
     In a box with a switch, the tree is a path. In a box with links between all pairs of members, the member that
     the data reach first sends them to all others.
+
     entry: position of the member in each box that sends to the next box; by default, the root's position or, if boxes
            have switches, positions in turn
     """

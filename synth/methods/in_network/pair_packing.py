@@ -355,7 +355,7 @@ class _PairSearch:
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
     """Return the trees of `packing`, with about `units` units in total.
 
-    If `units` is None, there are as few units as exact rates need or, if that is more than `MAX_UNITS`, about 2^17.
+    If `units` is None, there are as few units as exact rates need, or about 2^17 if they need more than `MAX_UNITS`.
     """
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate

@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=16)
 def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
-    """Return (int64[ranks]: index of each rank's region, regions) for single ranks and, if there are several, boxes."""
+    """Return (region index of each rank, regions): first for single ranks, then for boxes if there are several."""
     links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
     switches = np.arange(topology.node_count) >= topology.compute_count
 

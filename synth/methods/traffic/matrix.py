@@ -56,7 +56,7 @@ class TrafficMatrix:
 
 
 def as_array(numbers: Any) -> NDArray[Any]:
-    """Convert `numbers` (an array, a torch tensor on any device, or rows) to an array; empty for anything else."""
+    """Convert `numbers` (an array, a torch tensor on any device, or a list of rows) to an array; empty for others."""
     with suppress(TypeError, ValueError, RuntimeError):  # for example rows of different lengths
         return np.asarray(numbers.detach().cpu() if hasattr(numbers, "detach") else numbers)
     return np.zeros(0)

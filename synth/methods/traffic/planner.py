@@ -5,9 +5,9 @@ to cheaper paths; if the resulting time is not close enough to the bound, the li
 A later plan sends the new traffic along the earlier flows, in the same proportions, and moves parts of it from busy
 links. Prices prove bounds: each unit from s to t costs at least the price of the cheapest path (the distance). In time
 T, the data on a link cost at most T * price * bandwidth. So T >= (sum of amount * distance) / (sum of price *
-bandwidth) for any prices. Equal prices on the links into a set of nodes give the bound of that cut.
+bandwidth) for any prices. Equal prices on the links into a set of nodes give the bound of this set's cut.
 
-This module also computes how long the same traffic takes if it is sent as libraries do, without a plan.
+This module also computes how long the same traffic takes without a plan, on the paths that libraries use.
 """
 
 from collections.abc import Mapping, Sequence

@@ -53,7 +53,7 @@ class Pieces(NamedTuple):
 class RailPlan(TrafficPlan):
     """A plan over boxes with rails (`fabric`).
 
-    pieces: the data of each pair of ranks, divided into pieces; `amount` is a number of chunks
+    pieces: the data of each pair of ranks, divided into pieces; their `amount` is a number of chunks
     """
 
     fabric: RailFabric
