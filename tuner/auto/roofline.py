@@ -193,7 +193,7 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """Measured times of several schedules, and the shortest times that the links allow (None: unknown link rates)."""
+    """Measured times of several schedules, and the limit that the links set, None if the link rates are not known."""
 
     measurement: Measurement
     limit: LinkLimit | None

@@ -1,6 +1,6 @@
 """Defines `chorale show` and `compare`, which show how schedules and programs load a network, alone or side by side.
 
-Also defines `chorale simulate`, `training` and `record-training`, which predict durations of collectives and training.
+Also defines `chorale simulate` and `training`, which predict durations, and `record-training`, which measures a model.
 """
 
 import json

@@ -203,7 +203,7 @@ _LATENCIES = ("link_latency_us", "hop_us")
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Predicts the costs of messages, either with a network model or with a measured calibration (the other is None).
+    """Predicts the costs of messages from `model` or from the measured `calibration`; the other one is None.
 
     settings: description of the model or calibration for reports
     stated:   names of the settings that the user gave

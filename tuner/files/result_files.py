@@ -58,7 +58,7 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results for one collective and number of ranks in a file; None stands for what the file does not contain.
+    """The results for one collective and number of ranks in a file. A field is None if the file does not state it.
 
     tool:       nccl-tests, rccl-tests, OSU, IMB (Intel MPI Benchmarks) or chorale
     collective: Chorale's name for the collective
@@ -66,7 +66,7 @@ class Results:
     device:     kind of GPU or, for `chorale run`, the runner
     link_mbps:  rate of emulated links
     bus_ratio:  busbw / algbw, which gives the number of ranks even if the file lists fewer devices
-    per_rank:   whether sizes still refer to one rank's shard, as in OSU and IMB
+    per_rank:   whether sizes are those of one rank's shard, as in OSU and IMB, instead of the whole vector
     """
 
     tool: str

@@ -13,7 +13,7 @@ MAX_CHARACTERS = 3000
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, which can expand a short text beyond the available memory, repeated keys and overlong values."""
+    """Refuses overlong values, repeated keys, and aliases, which can expand a short text beyond available memory."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

@@ -42,7 +42,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """A launch's progress: `done` of at most `budget` trials have finished; the caller does not know `new_trials`."""
+    """A launch's progress: `done` of at most `budget` trials have finished. `new_trials` are those not yet reported."""
 
     state: LaunchState
     budget: int

@@ -340,7 +340,7 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64]
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
-    """Draw two bars per step: the times for which its busiest and average link are busy, relative to the total time."""
+    """Draw two bars per step: how long the step's busiest and its average link are busy, relative to the total time."""
     steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
     axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
     axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")

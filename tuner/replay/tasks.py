@@ -85,7 +85,7 @@ LARGEST_BYTES = 2**30
 """Maximum size in bytes. Larger sizes are ignored: they take most of a record's time and add little information."""
 
 MIN_SHARE = 0.8
-"""A size is used only if at least this fraction of the largest number of configurations at a size was measured."""
+"""A size is used only if it has at least this fraction of the configurations that the best-covered size has."""
 
 _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 

@@ -261,7 +261,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs (weighted means over sizes) at the points `others` from `values` at `points` (point indices).
+        """Predict outputs (weighted means over sizes) at the points with indices `others` from `values` at `points`.
 
         Row o of `outputs` contains the weight of each size in output o.
 

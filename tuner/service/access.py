@@ -51,7 +51,7 @@ class NotFound(ChoraleError):
 
 
 class NotAllowed(ChoraleError):
-    """Raised if a request has no token or an unknown token."""
+    """Raised if a request has no token, or one that is unknown or expired."""
 
 
 class NotPermitted(ChoraleError):

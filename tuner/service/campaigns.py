@@ -129,7 +129,7 @@ def open_runners() -> list[str]:
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign for display, without values that only the server may set."""
+    """Return a stored campaign for display. Values that only the server may set are hidden or left out."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
@@ -245,7 +245,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the URLs of MLflow, Ray and Optuna pages from the settings. MLflow's default is its server's URL."""
+        """Return the URLs of MLflow, Ray and Optuna pages from the settings. The default for MLflow is its server."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:

@@ -1,4 +1,4 @@
-"""Computes responses that take long: pictures and registered versions. The service computes them in other processes."""
+"""Computes slow responses, namely pictures and registered versions. The service calls this code in other processes."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np
 
 
 def nodes_view(topology: Topology) -> list[dict[str, Any]]:
-    """Return the nodes with their kinds and positions; for switches that can multicast or reduce data, their abilities.
+    """Return the nodes with kinds, positions and, for switches that can multicast or reduce data, their abilities.
 
     Raises CheckFailed if the network is too large to draw.
     """

@@ -369,7 +369,7 @@ FEW = 8
 
 
 class Controls:
-    """Stores times of the baselines, which are measured with some of the trials, and decides when to measure again."""
+    """Stores times of the baselines, which are measured with some of the trials, and decides with which trials."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
