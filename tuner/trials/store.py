@@ -296,7 +296,7 @@ def launch_health(folder: Path) -> dict[str, Any]:
 
 
 def repair_launch(folder: Path) -> list[str]:
-    """Drop a journal's damaged lines; return the actions, one line each. A copy of the old file is kept.
+    """Drop a journal's damaged lines; return a line about each action. A copy of the old file is kept.
 
     Raises Unavailable if a process is using the launch, and CheckFailed if the first line is missing or damaged. The
     other lines are useless without the first.

@@ -1,4 +1,4 @@
-"""Track the states of links, and describe the part of the fabric that works as a topology spec for planning."""
+"""Track the states of links, and give a topology spec of the part of the fabric that still works, for planning."""
 
 from __future__ import annotations
 

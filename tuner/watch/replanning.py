@@ -62,7 +62,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. Its certificate has its time per byte, the bound and the gap on the network of the plan."""
+    """A checked program. Its certificate has the time per byte, the bound and the gap on the network of the plan."""
 
     entry: TableProgram
     program: Program

@@ -1,4 +1,4 @@
-"""Processes all requests before their routes: limits, security headers, metrics, and the audit log."""
+"""Handles every request before its route: applies limits, adds security headers, and writes metrics and audit log."""
 
 import asyncio
 import json

@@ -89,7 +89,7 @@ class JobPlanner:
 
 
 def _method_of(spec: job_specs.SynthesisSpec) -> Method:
-    """Return the method that `spec` names. Raises InvalidInput for an unknown method or one without a given option."""
+    """Return the method that `spec` names. Raises InvalidInput if it does not exist or lacks a given option."""
     method = method_named(spec.method)
     for option in spec.options().non_default():
         if option not in method.options:
