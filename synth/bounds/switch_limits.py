@@ -3,7 +3,7 @@
 The cut bound cannot be reached on these networks, because a switch that cannot copy data sends at most what it
 receives. If these switches use only part of their outgoing bandwidth, so that none sends more than it receives, there
 are trees that are as fast as the narrowest cut (bandwidth-optimal pipeline, theorem 4). A linear program over cuts
-finds the best bandwidth to use on each link. It needs few cuts: each round adds the previous solution's narrowest cut.
+finds the best bandwidth to use on each link. Few cuts are needed: each round adds the last solution's narrowest cut.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64])
 def _rounded(topology: Topology, used: NDArray[np.float64]) -> tuple[Topology, NDArray[np.int64]]:
     """Return (network in which links have the bandwidth `used`, rounded down to a common unit; ids of these links).
 
-    If a switch sends more than it receives after rounding, its outgoing bandwidths are reduced further.
+    If a switch sends more than it receives after rounding, its outgoing bandwidths are lowered further.
     """
     links = topology.links
     unit = 2.0 ** (math.frexp(float(max(links.bandwidths)))[1] - _GRID_BITS)

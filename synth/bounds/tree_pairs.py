@@ -1,7 +1,7 @@
 """Finds the best allreduce along pairs of trees: in-trees collect sums at roots, and out-trees spread the results.
 
 Each root may own any fraction of the vector, and in-trees and out-trees may share a link in any proportion (ForestColl,
-appendix E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is better if some
+appendix E). On symmetric networks, this is no faster than reduce_scatter followed by allgather. It is faster if some
 ranks have less bandwidth than others: a rank that is not a root sends and receives M bytes, not 2 M (N - 1) / N.
 
 The variables of the linear program are the rate of each root and the bandwidths of each arc. ForestColl formulates

@@ -143,7 +143,7 @@ def cost_of(candidate: TopologyCandidate) -> AllgatherCost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-optimal candidates in groups of equal cost, by increasing steps. `tie_break` sorts a group."""
+    """Return the Pareto-optimal candidates in groups of equal cost, by increasing steps, each sorted by `tie_break`."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):

@@ -189,7 +189,7 @@ class FragmentLimits:
 
 
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
-    """Return the fragments of all messages. Afterwards, `placement.current` describes the end of the program.
+    """Return the fragments of all messages. Afterwards, `placement.current` holds the final locations.
 
     A step sends the data that were in memory before the step. If a rank receives into memory from which it sends, the
     receive has to wait for the send. Two ranks that exchange data in this way would wait for each other forever if a

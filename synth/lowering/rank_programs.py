@@ -34,7 +34,7 @@ from chorale.synth.programs.program import (
 
 
 class Role(IntEnum):
-    """The work of a thread block. Sends and receives have separate blocks if possible, to run in parallel."""
+    """The work of a thread block. If possible, sends and receives have separate blocks, which run in parallel."""
 
     RECEIVE = 0
     SEND = 1

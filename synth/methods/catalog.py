@@ -102,7 +102,7 @@ class Expand(OutwardMethod):
 
 
 class TreeMethod(OutwardMethod):
-    """Packs trees for each root, without using symmetries or pairs of trees. Its schedules contain its name."""
+    """Packs trees for each root, without using symmetries or pairs of trees. Schedules contain the method's name."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415

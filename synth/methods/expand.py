@@ -237,9 +237,9 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
     Args:
         topology: the network of the result, which must be equal to the base but may have another spec, such as diamond;
             None for base:NAME or its transpose.
-        transposed: whether to return the schedule for the transpose of the base. It is stored only for bases that have
-            a stored schedule and are not reverse-symmetric. If a base is reverse-symmetric, its own schedule runs on
-            its transpose with renamed nodes.
+        transposed: whether to return the schedule for the transpose of the base. One is stored only for bases that
+            have a stored schedule and are not reverse-symmetric. If a base is reverse-symmetric, its own schedule runs
+            on its transpose with renamed nodes.
 
     Raises:
         InvalidInput: if the base is unknown or has no such schedule, or if `topology` is another network.
@@ -276,7 +276,7 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
 
 
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
-    """Return the allgather of a base network. Its `parameters` contain the base and the origin of the schedule.
+    """Return the allgather of a base network. The schedule's `parameters` contain the base and the schedule's origin.
 
     The origin is "own" if the database stores a schedule for this network, possibly under another spec. It is
     "mirrored" if the database stores a schedule only for the transpose, and a search shows that the network is

@@ -52,7 +52,7 @@ class Options:
     def balanced_bytes(self) -> int | None:
         """Vector size for which bfb considers link latencies, or None to ignore them.
 
-        They are also ignored if `link_gbps` is set, because schedules do not store that option.
+        Latencies are also ignored if `link_gbps` is set, because schedules do not store that option.
         """
         return self.size_bytes if self.link_gbps is None else None
 

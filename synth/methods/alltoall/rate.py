@@ -46,7 +46,7 @@ class AllToAllRate:
 
     @property
     def gap(self) -> Fraction:
-        """upper / lower - 1. It is 0 if the rate is known exactly."""
+        """Relative difference of the bounds, upper / lower - 1; 0 if the rate is known exactly."""
         return self.upper / self.lower - 1
 
 

@@ -3,7 +3,7 @@ chunks to links.
 
 In each step, dividing the shards that reach a node among its incoming links is a flow problem. C++ kernels solve it;
 their input is each node's incoming links with integer capacities and latencies in ticks. A task solves the flow
-problems of all steps for a block of nodes. It is a pure function and can be pickled.
+problems of all steps for a block of nodes. Tasks are pure functions and can be pickled.
 """
 
 from collections.abc import Mapping
@@ -355,7 +355,7 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 
 
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the first number of chunks that is within 1 % of divisible shards (or else the fastest), and its loads.
+    """Return (number of chunks per shard, its loads). The time is within 1 % of divisible shards, or the best found.
 
     Tries numbers up to 64, then larger ones up to 4096 for which times fit into 64 bits. These include numbers for
     which critical links carry nearly whole chunks.

@@ -93,9 +93,9 @@ def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integer
 
     Also returns None if translations do not map rank 0 to all ranks, or if ranks do not have two switches (`_places`).
     Rank 0 sends its data to all ranks of its box. From there, each tree enters every other box at least once, and more
-    often if the links inside that box cannot bring it to all ranks. It always enters at the rank with the sender's
-    index. Ranks that receive all trees from outside their box take turns in sending the missing trees to its other
-    ranks. O(links log links + ranks).
+    often if the links inside that box cannot bring it to all ranks. It always enters a box at the rank with the
+    sender's index. Ranks that receive all trees from outside their box take turns in sending the missing trees to the
+    other ranks of the box. O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
         return None
@@ -272,7 +272,7 @@ def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Inte
 
 
 def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return transfers of k trees for each root in the first block, or None if links would exceed `carried` trees.
+    """Return transfers of k trees for each root in the first block, or None if a link would carry more than `carried`.
 
     Each root's data enter every other block at one rank (`enter_blocks`), which sends them along trees in its block.
     """

@@ -140,7 +140,7 @@ def bucket(
     With `all_ports`, two collectives start in each dimension, one per direction. A collective that has finished in one
     dimension moves on to the next. If `synchronised`, all collectives wait for those in the longest dimension before
     they move on, so no two collectives share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps,
-    in which shorter dimensions send their blocks in pieces. It is bandwidth-optimal on tori with equal sizes >= 3.
+    in which shorter dimensions send their blocks in pieces. This is bandwidth-optimal on tori with equal sizes >= 3.
 
     Otherwise, each collective moves on immediately, so a reduce_scatter takes as many steps as the sum of size - 1 over
     all dimensions. If sizes differ, a collective shares links with slower collectives. This variant is the baseline

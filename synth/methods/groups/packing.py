@@ -64,7 +64,7 @@ def cheapest_paths(topology: Topology, prices: rings.Floats) -> tuple[rings.Floa
 
 
 def cheapest_way(group: Group, root: int, distance: rings.Floats, path: rings.PathOf) -> rings.Routing:
-    """Return the cheapest routing for the data of member `root`; for an allreduce, tries a few roots. O(ranks^3)."""
+    """Return the cheapest routing for the data of member `root`. For an allreduce, tries a few roots. O(ranks^3)."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return rings.routing(group, root, path)
@@ -277,8 +277,8 @@ def shared_schedules(topology: Topology, packing: rings.GroupPacking, chunks: in
 def loads_alone(topology: Topology, group: Group) -> list[rings.GroupLoads]:
     """Return the link loads of a plan in which `group` runs alone.
 
-    A plan whose time is within 1/8 of the bound is enough. A plan in closed form sends data within a box only over the
-    box's own links. Sending them through NICs and other boxes as well would save less than 1/8 of the time.
+    The time may be up to 1/8 above the bound: a plan in closed form sends data within a box only over the box's own
+    links, and sending them through NICs and other boxes as well would save less than 1/8 of the time.
     """
     packing = pack_groups(topology, [group], Fraction(1, 8))
     return list(rings.loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))

@@ -1,11 +1,11 @@
 """Divides link bandwidths among trees over ranks and switches that reduce or multicast, and computes the trees' rates.
 
 In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth in both
-directions, the same tree can carry sums up and results down. It uses both directions of each of its links at the same
+directions, the same tree can carry sums up and results down. Such a tree uses both directions of its links at the same
 rate. So it is enough to pack out-trees such that, for each link, the rates in both directions add up to at most the
 link's bandwidth. The linear program for this split has one variable per orbit of known symmetries, because averaging a
-solution over the symmetries gives another solution. Its result is only a proposal, which is rounded to fractions and
-checked on all links.
+solution over the symmetries gives another solution. The result is only a proposal, which is rounded to fractions
+and checked on all links.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ def spreading_trees(
 ) -> tuple[ReversibleTrees, Fraction]:
     """Return out-trees for allgather or broadcast that span ranks and `switches`, and their time per byte.
 
-    They are as fast as any trees that visit all these switches. If links have the same bandwidth in both directions,
-    the reversed trees can be used as in-trees.
+    The trees are as fast as any trees that visit all these switches. If links have the same bandwidth in both
+    directions, the reversed trees can be used as in-trees.
 
     Raises:
         InvalidInput: in the same cases as `packed_trees`.

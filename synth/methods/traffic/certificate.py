@@ -28,8 +28,8 @@ def check_traffic_certificate(topology: Topology, certificate: Mapping[str, Any]
     """Return the proven lower bound on the time to send the amounts in `certificate`, in units of data / bandwidth.
 
     Each unit of data from s to t costs at least as much as the cheapest path (the distance). In time T, the data on a
-    link cost at most T * price * bandwidth, so T >= (sum of amount * distance) / (sum of price * bandwidth). Exact.
-    O(ranks * links * log links).
+    link cost at most T * price * bandwidth, so T >= (sum of amount * distance) / (sum of price * bandwidth).
+    The result is exact. O(ranks * links * log links).
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.
@@ -82,7 +82,7 @@ def check_copies_certificate(schedule: Schedule) -> Fraction:
     """Return the proven lower bound on the time of a dispatch or combine, in chunks / bandwidth.
 
     The certificate names a set of nodes. Each chunk that starts in the set and is needed outside crosses at least one
-    link out of the set, no matter where it is copied or where sums are made. Exact. O(links + members).
+    link out of the set, no matter where it is copied or where sums are made. The result is exact. O(links + members).
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.

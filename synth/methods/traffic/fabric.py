@@ -331,7 +331,7 @@ class _Graph:
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return (links from each rank to its rail's switch, links back); both empty for one box. None without rails."""
+    """Return (links from each rank to its rail's switch, links back); empty for one box. None if there are no rails."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
     if len(groups) == 1:  # nodes outside the box must be dead ends
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
