@@ -30,7 +30,7 @@ _IN_ORDER = (
     CollectiveName.BROADCAST,
     CollectiveName.REDUCE_SCATTER,
 )
-"""In these collectives, if they are in place, all chunks stay in one buffer, in the order of their indices."""
+"""In these collectives, if they run in place, all chunks stay in one buffer, in the order of their indices."""
 
 
 def stays_in_order(shape: BufferShape) -> bool:

@@ -117,8 +117,8 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
     """Return `options` with the number of channels for which the schedule is expected to be fastest.
 
     Runtimes move a long chunk in several passes. In deep trees, several channels let consecutive passes overlap. The
-    best number of channels is about 2 d / b, if a pass takes time d and occupies the busiest link for time b. If so
-    many channels do not fit, fewer are used. Without deep trees, or if one pass is enough, there is one channel.
+    best number of channels is about 2 d / b, if a pass takes time d and occupies the busiest link for time b. If
+    this number does not fit, fewer are used. Without deep trees, or if one pass is enough, there is one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)

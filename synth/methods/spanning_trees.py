@@ -27,7 +27,7 @@ def cheapest_tree(cost: Floats, root: int) -> NDArray[np.int64]:
     """Return int64[nodes]: each node's parent in a cheapest tree from `root` to all nodes, -1 for the root.
 
     `cost[u, v]` is the cost of the arc from u to v. Uses the Chu-Liu/Edmonds algorithm: every node takes its cheapest
-    parent; if this makes a cycle, it is contracted into one node, whose incoming arc replaces one of the cycle's arcs.
+    parent; if this makes a cycle, the cycle becomes one node, whose incoming arc replaces one of the cycle's arcs.
     O(nodes^3).
     """
     nodes = len(cost)

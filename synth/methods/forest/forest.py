@@ -130,7 +130,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 
     Args:
         task: the request, with the options k, gap, objective, seed and warm_start. The seed determines the order in
-            which roots get trees. `warm_start` is a schedule for another network, whose trees are kept if possible. If
+            which roots get trees. `warm_start` is a schedule for another network; its trees are kept if possible. If
             the option k is not set, the k of the warm start is used unless another k is faster.
         method: name of the method that the schedule contains.
 

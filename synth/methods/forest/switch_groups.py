@@ -51,9 +51,9 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
     """Return the clusters of ranks below each fabric: (int32[heights, nodes] cluster labels, each fabric's row in it).
 
     A fabric is a connected component of switches. Each fabric has a height, determined by its switches' largest hop
-    count from a rank, then by the number of ranks with arcs into it, then by arc capacity (wider is lower). Similar
-    numbers count as equal, so that a rail that lacks a rank has the same height as other rails. A cluster below a
-    fabric consists of ranks that are connected by lower fabrics. Direct arcs between ranks are below every fabric.
+    count from a rank, then by the number of ranks with arcs into it, then by arc capacity (larger means lower).
+    Similar numbers count as equal, so that a rail that lacks a rank has the same height as other rails. A cluster below
+    a fabric consists of ranks that are connected by lower fabrics. Direct arcs between ranks are below every fabric.
     """
     count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

@@ -39,7 +39,7 @@ def in_network_schedule(
 ) -> AnySchedule:
     """Return the fastest known schedule for switches that reduce and multicast, without verifying it.
 
-    `ranks_alone` makes a schedule in which switches only forward data, which is returned if it is faster. Raises
+    `ranks_alone` makes a schedule in which switches only forward data; if that is faster, it is returned. Raises
     InvalidInput if no switch can reduce or multicast.
     """
     bound = in_network_bound(topology, collective)

@@ -27,7 +27,7 @@ class Region(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A cut around `region`, which data need at least `time` to leave (if `is_out`) or enter, in data / bandwidth."""
+    """A cut around `region`: data need at least `time`, in data / bandwidth, to leave (if `is_out`) or enter it."""
 
     time: Fraction
     region: Region

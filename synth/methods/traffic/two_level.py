@@ -111,8 +111,8 @@ def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
 def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -> RailPlan:
     """Return a plan that is at least as fast as libraries' paths, with the bound from cuts around ranks and boxes.
 
-    Deterministic. Takes a few rounds of O(ranks^2). If the plan is more than 1 % above the bound, link prices are tried,
-    which may prove a better bound.
+    Deterministic. Takes a few rounds of O(ranks^2). If the plan is more than 1 % above the bound, link prices may
+    prove a better bound.
     """
     bound, sent = cut_bound(fabric, matrix), counts.counts
     best, method = None, ""
