@@ -126,7 +126,7 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
     """Compare two schedules or programs for the same network; return a JSON document with these keys, among others.
 
     results:    for each size, the times of both files, the second's speed-up, and the library's choice of algorithm
-    crossovers: sizes at which another file becomes faster, found to 1 % by bisection between the requested sizes
+    crossovers: sizes at which the other file becomes faster, found to 1 % by bisection between the requested sizes
 
     Raises InvalidInput for different networks or collectives.
     """

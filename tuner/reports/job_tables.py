@@ -101,7 +101,7 @@ class JobGroup:
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the job's number of ranks; if it is not given, return `otherwise`, that of the network or program."""
+        """Return the job's number of ranks or, if not given, `otherwise`: the number of ranks of network or program."""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
