@@ -96,7 +96,7 @@ def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Itera
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield networks of this size from families without a formula for BFB's cost, which is computed on the network.
+    """Yield networks of this size from families without a formula for BFB's cost; the cost is computed on the network.
 
     A bidirectional network of this size exists only if nodes * degree is even; there is always a circulant then. The
     other families have one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for
@@ -354,7 +354,7 @@ _TIES = 3
 """Maximum number of candidates with equal predicted cost, method and traits that are expanded further."""
 
 _CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
-"""Families that contain the line graphs of their members, which therefore need no line graph expansion.
+"""Families that contain the line graphs of their own members, so that members need no line graph expansion.
 
 For example, if the link from x to -d x - a is numbered d x + a - 1, the line graph is a generalized Kautz graph again.
 """

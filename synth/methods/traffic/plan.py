@@ -28,7 +28,7 @@ class PriceBound(NamedTuple):
 
 
 def proven_time(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
-    """Return the lower bound on the time that `prices` prove, which may be 0. O(sources * links * log links).
+    """Return the lower bound on the time that `prices` prove; it may be 0. O(sources * links * log links).
 
     prices: one price for each link of `problem`, in which all ranks are sources
     """
