@@ -46,7 +46,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Programs that differ in one parameter. `values` maps its values to programs; the first is the baseline."""
+    """Programs that differ in one parameter. `values`: value -> its program; the first is the baseline."""
 
     method: str
     parameter: str

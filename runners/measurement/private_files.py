@@ -160,7 +160,7 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_secret(path: Path, way_out: str = "remove it: the next start makes a new one") -> str:
+def read_secret(path: Path, way_out: str = "remove it; a new one is created at the next start") -> str:
     """Return the secret in the file at `path`.
 
     Raises InvalidInput, with the hint `way_out`, if others may read or replace the file, or if its text is unusable.

@@ -282,7 +282,7 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
     """Return the maximum rate in GB/s from `table` for the fabric's GPUs and number of boxes.
 
-    of_hosts: whether hosts limit the rate between boxes, as for LL (their CPUs are assumed to be AMD's)
+    of_hosts: whether the hosts' CPUs limit the rate between boxes, as for the protocol LL; AMD CPUs are assumed
     """
     name = fabric.generation.name
     row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1

@@ -450,5 +450,5 @@ def chunks_moved(program: Program) -> int:
 
 
 def ends_of(lengths: Sequence[int] | Column) -> Column:
-    """Return the starts of consecutive ranges with the given `lengths`, followed by the sum of all lengths."""
+    """Return the boundaries of consecutive ranges with the given `lengths`: all starts, then the last end."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -203,7 +203,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return a program's gap to the bound for schedules in which only ranks reduce data, with its certificate."""
+    """Return how far a program is above the bound (for schedules in which only ranks reduce), and its certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 

@@ -55,7 +55,7 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks that a channel connects in all boxes: around a ring, or both ways along a tree."""
+    """Yield each pair of ranks that a channel connects, within and between boxes. In a tree, both ways."""
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]
     devices = sorted(set(channel.gpus))

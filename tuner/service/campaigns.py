@@ -1,4 +1,4 @@
-"""Checks the campaigns that users of the service request, launches them in the cluster, and reads their journals."""
+"""Checks campaigns requested by users of the service, launches them on the cluster, and reads their journals."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

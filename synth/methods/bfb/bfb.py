@@ -124,10 +124,11 @@ def bfb_allgather(
 ) -> Schedule:
     """Return the BFB allgather of a strongly connected network without switches. The number of steps is the diameter.
 
-    For any bandwidths, every step takes exactly the least time that any division of the data among shortest paths
-    allows. The certificate names the node and the links that determine the time of each step;
-    `chorale.synth.verify.bfb_certificate` checks it. Takes O(N * links) for hop counts, then O(N * degree) and a few
-    small flow problems per step for every node (on large networks with symmetries, for one node), then O(rows).
+    Whatever the bandwidths, every step takes exactly the minimum time that is possible if data use shortest paths. The
+    certificate names the node and the links that determine the time of each step;
+    `chorale.synth.verify.bfb_certificate` checks it. Takes O(N * links) for hop counts, then, for each node (one node
+    on large networks with symmetries), O(N * degree) and a few small flow problems per step, then O(rows of the
+    schedule).
 
     Args:
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
@@ -135,9 +136,9 @@ def bfb_allgather(
             largest latency + load / bandwidth of any link, and links whose latency is too high are not used. If
             latencies differ, an enormous number of chunks may be necessary to be as fast as divisible shards. If more
             than 64 are necessary, several numbers up to 64 are tried, then larger ones up to 4096, including numbers
-            for which the busiest links carry nearly whole chunks. The first number within 1 % of the time of divisible
-            shards is chosen, or else the fastest number. The certificate contains the times for divisible shards and
-            for the chosen number.
+            for which the loads of the busiest links are close to whole numbers of chunks. The first number within 1 %
+            of the time of divisible shards is chosen, or else the fastest number. The certificate contains the times
+            for divisible shards and for the chosen number.
 
     Raises:
         InvalidInput: if there are switches or unreachable nodes, if there are too many nodes, hops or chunks, if

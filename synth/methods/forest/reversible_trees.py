@@ -1,7 +1,7 @@
 """Makes trees over ranks and switches that collect sums or spread results, and schedules that use these trees.
 
-The switches in a tree can reduce or multicast data. A schedule of pairs sums the vector along inward trees and
-spreads the results along outward trees, without a barrier between the two phases.
+The switches in a tree can reduce or multicast data. A schedule of pairs of trees sums the vector along the inward tree
+of each pair and spreads the result along the outward tree, without a barrier between the two phases.
 """
 
 from __future__ import annotations

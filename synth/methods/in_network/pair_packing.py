@@ -87,7 +87,7 @@ class PairPacking:
 
 
 def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
-    """Return pairs whose total rate is `enough`, or else the best pairs found; None if the network is too large.
+    """Return pairs of trees whose rates sum to `enough`, or the best pairs found; None if the network is too large.
 
     mates: for each link, the opposite link with the same bandwidth; if given, pairs use the same tree up and down
     """

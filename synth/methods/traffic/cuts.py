@@ -35,7 +35,7 @@ class Cut(NamedTuple):
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """bool[nodes]: the side of the cut that the data leave: the region or, if data enter it, all other nodes."""
+        """bool[nodes]: the sending side of the cut: the region itself or, if data must enter it, all other nodes."""
         return self.region.inside if self.is_out else ~self.region.inside
 
 
