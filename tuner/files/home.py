@@ -101,7 +101,7 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """Return the path of the database file that MLflow uses unless MLFLOW_TRACKING_URI is set."""
+        """Return the path of the database file that MLflow uses unless a server or another database is named."""
         return self.root / "mlflow.db"
 
     def create(self, folder: Path) -> Path:

@@ -47,7 +47,7 @@ def load_code(
     Without `network`, the network is taken from the name of the program, into which `chorale lower` writes it. If this
     name does not contain a network, the network is complete (every rank is linked to every other) if `any_network` is
     set; otherwise InvalidInput is raised. Raises CheckFailed if the program does not perform its collective on the
-    network. If the program hangs above some buffer size, the returned program refuses larger buffers.
+    network. If the program hangs above some vector size, the returned program is limited to smaller vectors.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)

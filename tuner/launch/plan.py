@@ -146,7 +146,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def check_methods(campaign: Campaign, files: bool = False) -> None:
-    """Raise InvalidInput for an unknown method or baseline. Library algorithms are checked by `check_runner`.
+    """Raise InvalidInput for an unknown method or baseline. `check_runner` checks baselines of the library.
 
     files: whether baselines may be files on this machine, which `adopted_programs` checks
     """

@@ -333,8 +333,8 @@ def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
 def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
     """Replay one campaign on `task` and return its statistics.
 
-    trials_mean, trials_all: number of trials after which the chosen programs take at most 5 % longer than the best
-      configurations, on average over the sizes or at every size; if they never do, the number of trials plus one
+    trials_mean, trials_all: number of trials after which the choices take at most 5 % longer than the best of the
+      library and all configurations, on average over the sizes or at every size; if never, all trials plus one
     seconds: measuring time of the first `trials_mean` trials
     full_seconds: measuring time until a campaign without `thrifty` and without a prior reaches the same goal
     final_seconds: measuring time of the final comparisons

@@ -58,7 +58,7 @@ def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
-    """Return the checked bound on `collective` and, if it is reached by trees, the optimum for `k` trees per root."""
+    """Return the checked bound on `collective` and, if it uses trees, the optimum for `k` trees per root."""
     lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:

@@ -203,7 +203,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return how far a program is above the bound (for schedules in which only ranks reduce), and its certificate."""
+    """Return a program's relative gap to the bound if only ranks reduce, and the bound's certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 

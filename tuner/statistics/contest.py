@@ -38,7 +38,7 @@ RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 HOPELESS = 4
 """A contest ends undecided if a decision would need this many times the allowed number of launches."""
 MAX_LAUNCHES = 10**6
-"""Maximum estimate of the launches that a decision needs; for equally fast programs, no number would suffice."""
+"""Maximum estimate of the launches that a decision needs; equally fast programs can never be distinguished."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Journal:
     A line is written completely or not at all. After a failed write the file is truncated to its previous length, and
     opening the file drops an incomplete last line, which a crash may have left. There is only one writer, because the
     file is locked while it is open. Some file servers ignore locks, and a lock does not stop a user from replacing the
-    file. Every `append` therefore checks that the path still refers to the opened file, and that nobody appended to it.
+    file. Every `append` therefore checks that the path still refers to the opened file and nobody else wrote to it.
     """
 
     def __init__(self, path: Path, write: Write = os.write, patience_s: float = 0.0) -> None:

@@ -223,7 +223,7 @@ def open_store(
 
 
 def campaign_rows(home: Home) -> list[dict[str, Any]]:
-    """Return a row for each campaign, sorted by name: its launches, and the trials, state and folder of the newest one.
+    """Return a row per campaign, sorted by name: number of launches, and the newest one's trials, state and folder.
 
     The state is `ended` if the launch has a final comparison, `damaged` if its journal cannot be read, and otherwise
     `unfinished`.
