@@ -202,7 +202,7 @@ FIGURE_15 = Experiment(
         Column("us there", lambda row: f"{row['curve'][-1][1]:.5g}" if "curve" in row else ""),
         "over the bound, mean=over_bound:.3f | finding | reason",
     ),
-    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, largest number of nodes, step between them
+    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, largest node count, step between counts
     quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_rows,

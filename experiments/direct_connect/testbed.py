@@ -123,7 +123,7 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 class SpeedupClaim:
     """A claim: `better` takes less time than `worse` at `size`, by the fraction `printed` on average over `nodes`.
 
-    reasons: origin of the times (model or live) -> why they do not show what the paper claims
+    reasons: origin of the times (model or live) -> why they do not show what the paper claims; without one, they must
     """
 
     size: str

@@ -95,7 +95,7 @@ class Curves:
 
 
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Predict the times of `algorithms` with the congestion model. The ring needs a grid with two dimensions."""
+    """Predict the times of `algorithms` with the congestion model. The ring is left out except in two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)

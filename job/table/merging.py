@@ -109,7 +109,8 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
 
     prefer: `first` or `last`: the table whose entry wins a conflict, that is, if two entries cover the same sizes. The
             other entry keeps its remaining sizes. With None, a conflict raises InvalidInput. Entries with the same
-            program and settings do not conflict; sizes that both cover stay in the entry of the first table.
+            program and settings do not conflict; sizes that both cover stay in the entry of the first table (with
+            `last`, of the last table).
 
     Also raises InvalidInput if the tables are for different rank counts or networks. A table that only has entries for
     groups does not name the job's network, so it can be merged with a table for any network.

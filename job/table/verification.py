@@ -85,7 +85,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Execute a program symbolically; yield (rule, message) for each fault. Raises the same errors as `lift`."""
+    """Execute a program symbolically; yield (rule, message) for each fault. Raises InvalidInput if it is no program."""
     return _broken_rules(read_unchecked(text))
 
 
@@ -100,7 +100,7 @@ def _broken_rules(lifted: Lifted[AnyProgram]) -> Iterator[tuple[str, str]]:
 
 
 def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
-    """Return a violation for each transfer of a program between two ranks that the network does not connect."""
+    """Return a violation for each program and each (sender, receiver) in it that the network does not connect."""
     groups = {(entry.program, entry.group) for entry in table.entries if entry.program is not None}
     found = []
     for digest, group in sorted(groups, key=str):
@@ -112,7 +112,7 @@ def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
 
 
 def unlinked(text: bytes, ranks: tuple[int, ...], connected: Connected) -> list[tuple[int, int]]:
-    """Return the pairs (sender, receiver) of a valid program's ranks that the network does not connect.
+    """Return the pairs (sender, receiver) in a valid program that the network does not connect.
 
     ranks: ranks of the job, in the order of the program's ranks
     """

@@ -27,7 +27,7 @@ class RecordingGroup(ChoraleGroup):
     calls: CallClock
 
     def record_in(self, recorder: JobRecorder, members: Sequence[int]) -> None:
-        """Count calls in `recorder` from now on. `members` lists the group's members as ranks of the job."""
+        """Count calls in `recorder` from now on. `members`: ranks of the job in the group's order."""
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:

@@ -102,7 +102,7 @@ class DeviceTransport:
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
         """Enqueue the plan of `entry`, see `Transport.run`. Raises RuntimeError, which lists the blocked steps, if an
-        earlier kernel timed out, and InvalidInput if a CUDA graph captures a call that is new to the group."""
+        earlier kernel timed out, and InvalidInput if a CUDA graph captures a call without an identical earlier call."""
         digest = str(entry.program)
         self._require_whole()
         ready = not is_captured(source.device) or self._plans.is_ready(digest, source, target, operation)

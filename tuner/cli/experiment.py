@@ -80,7 +80,7 @@ def bench(names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")
     """Run benchmarks, compare facts such as counts with expected ones, and keep a history.
 
     The history is a file in the data folder. Exit code 1 if a fact differs. A ratio says how many times better our code
-    is than a reference, such as NetworkX. A ratio below its goal does not change the exit code.
+    is than a reference, such as NetworkX. A ratio of times below its goal does not change the exit code.
 
     Args:
         names: Benchmarks; default: all.

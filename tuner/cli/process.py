@@ -56,7 +56,7 @@ def interrupt(number: int, frame: object) -> None:
 def stop_before_the_job_ends() -> float | None:
     """Schedule a clean stop of this process before its Slurm job ends. `STOP_VARIABLE` says how many seconds before.
 
-    Returns the seconds until the stop (at least 1), or None if there is no job or the job's time limit is not known.
+    Returns the seconds until the stop (at least 1), or None without a job or a known time limit.
     """
     if "SLURM_JOB_ID" not in os.environ:
         return None
