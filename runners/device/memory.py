@@ -166,8 +166,8 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    """Load NVRTC. The version that belongs to torch's CUDA is tried first, because the driver can load code from this
-    version, then the newest one. For each version, NVIDIA's Python packages are tried before the system's library.
+    """Load NVRTC. The version that belongs to torch's CUDA is tried first, because the driver can load code from it.
+    The newest version is next. For each version, NVIDIA's Python packages are tried before the system's library.
     """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []

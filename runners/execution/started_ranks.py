@@ -91,7 +91,7 @@ class StartedRanks(SocketRanks):
         self.pids = [self.hellos[rank]["pid"] for rank in self.ranks]
         if self._folder:
             Path(self._folder, "ranks").unlink()
-            with contextlib.suppress(OSError):  # kept if ranks have files in it. Otherwise a kill would leave it behind
+            with contextlib.suppress(OSError):  # kept if ranks have files in it; an empty one would survive a kill
                 os.rmdir(self._folder)
 
     @property

@@ -272,7 +272,7 @@ class EmulatedFabric:
         return namespace_name(self.name, rank)
 
     def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
-        """Return the words to put before a command to run it on `rank`. They end with exec, so no shell remains.
+        """Return the words to put before a command to run it on `rank`. The command runs by exec, so no shell remains.
 
         The command's process has the files and the working folder of the process that starts it, but the rank's network
         and host name. A user who is not root appears as root in the process.

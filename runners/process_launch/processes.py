@@ -114,7 +114,7 @@ def rank_environment() -> dict[str, str]:
 class LocalHost:
     """Implements `Host` with processes on this machine, each in its own process group.
 
-    prefix: words to put before a command to run it elsewhere, such as in a namespace; they must end with exec
+    prefix: words to put before a command to run it elsewhere, such as in a namespace; they must run it by exec
     """
 
     def __init__(self, address: str = LOOPBACK_ADDRESS, prefix: tuple[str, ...] = ()) -> None:

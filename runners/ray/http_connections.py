@@ -103,7 +103,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop waiting for the client, because its request is complete. Do nothing if it was already answered."""
+        """Stop waiting for the client, because its request is complete, unless the request was already answered."""
         self._has_head = True
         if not self.cycle.response_complete:
             self._stop_waiting()

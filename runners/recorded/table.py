@@ -103,8 +103,8 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
     """Return the runs in a table's text, in order: two for each row, one out of place and one in place.
 
     A row without a time yields no run, and neither does a row of size 0, which test programs print if each rank's shard
-    is empty. `N/A` instead of the number of wrong elements means that results were not checked. If columns are missing
-    or cells are not numbers, raises InvalidInput with the line number.
+    is empty. `N/A` instead of the number of wrong elements means that results were not checked. Raises
+    InvalidInput if columns are missing or, with the line number, if cells are not numbers.
     """
     try:
         table = csv.DictReader(io.StringIO(text, newline=""))

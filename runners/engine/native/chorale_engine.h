@@ -76,7 +76,7 @@ int64_t chorale_program_load(chorale_engine*, const int64_t* words, size_t count
 int chorale_program_unload(chorale_engine*, int64_t program);
 
 /* Listens for other ranks at `address`: "tcp:HOST" (any free port), "unix:NAME" or "shm:NAME" (abstract names). Writes
- * the address that other ranks must use to `bound`. May be called once for each kind of address. */
+ * to `bound` the address that other ranks must use. May be called once for each kind of address. */
 int chorale_listen(chorale_engine*, const char* address, char* bound, size_t room);
 
 /* Listens over TCP on the network devices that links_for in devices.hpp chooses. */

@@ -288,7 +288,7 @@ bool Executor::is_met(const State& state, const Wait& wait) const {
     return other.part > state.part || (other.part == state.part && other.step > wait.step);
 }
 
-// Returns whether the other step has begun to store bytes, which this step may use as they arrive.
+// Returns whether the other step has begun to store bytes that this step may use as they arrive.
 bool Executor::is_passing(const State& state, const Wait& wait) const {
     const State& other = states_[wait.block];
     return wait.shift >= 0 && parts_ == 1 && other.part == state.part && other.step == wait.step && other.has_begun;
