@@ -21,7 +21,7 @@ MIN_SYMMETRIC_ROOTS = 512
 """Below this number of ranks, trees are not stored in symmetric form, because packing trees for all roots is fast."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
-"""Methods that `auto` does not try: one needs switches that reduce or multicast data, the other needs shared memory."""
+"""Methods that `auto` does not try: one needs switches that reduce or multicast data, the other suits shared memory."""
 
 
 _REVERSES = {CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER, CollectiveName.BROADCAST: CollectiveName.REDUCE}

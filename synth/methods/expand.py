@@ -188,7 +188,7 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
 
     A node of L(G) is a link of G. In a new first step, each node sends its shard to all its neighbours. Then, when
     `base` sends the shard of v from u to w, node uw sends the shards of all links into v to all links out of w, but no
-    shard to its own node. The number of chunks is unchanged. Empty steps, which occur only at nodes with one link, are
+    shard to its own node. The number of chunks is unchanged. Empty steps, which occur only if a node has one link, are
     left out. O(d^2 * rows of `base`) for degree d.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 1.
     """

@@ -57,7 +57,7 @@ class Options:
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return the names of options that differ from the default, except `size_bytes` and `link_gbps`."""
+        """Return the names of non-default options, except `size_bytes` and `link_gbps`, which all methods accept."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 

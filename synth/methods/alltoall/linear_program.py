@@ -190,7 +190,7 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commodities:
-    """The flow problem of an all-to-all: all links, and one source per class of symmetric ranks.
+    """The flow problem of an all-to-all or a traffic matrix: all links, and one source per class of symmetric ranks.
 
     Without symmetries, every rank is a source.
 

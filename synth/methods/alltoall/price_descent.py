@@ -117,7 +117,7 @@ class MixedFlows:
     loads: tuple[PricedLoads, ...]
 
     def on(self, problem: Commodities, merged: NDArray[np.int32]) -> MixedFlows:
-        """Convert the mixture to `problem`, whose link class c belongs to class `merged[c]` of the original problem."""
+        """Convert the mixture to `problem`, whose link class c belongs to class `merged[c]` of the current problem."""
         if problem is self.flows[0].problem:
             return self
         flows = tuple(replace(flows, problem=problem, prices=flows.prices[merged]) for flows in self.flows)

@@ -310,7 +310,8 @@ def chunk_times(
     """Return the least time of each step with `chunks` whole chunks per shard, in ticks / `chunks`.
 
     If all links are identical, each time is exactly ceil(chunks * time for divisible shards), because the
-    transportation polytope is integral. If capacities or delays differ, the flow problems are solved again.
+    transportation polytope is integral (theorem 20 of Zhao et al. only gives a bound). If capacities or delays differ,
+    the flow problems are solved again.
     """
     top, bottom = loads.top * chunks, loads.bottom
     if not network.has_delays and np.all(network.capacities == 1):

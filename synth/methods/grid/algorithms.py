@@ -47,7 +47,7 @@ from chorale.synth.topology.topology import Topology
 def swing_distance(step: int) -> int:
     """Return Swing's signed distance in `step`: 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3 (rho in the Swing paper).
 
-    Its absolute value is the distance between the peers in `step`.
+    Its absolute value is the distance between the peers in `step` (section 3.1.1).
     """
     return int((1 - (-2) ** (step + 1)) // 3)
 

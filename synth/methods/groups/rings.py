@@ -172,7 +172,7 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return how many units of commodity `number` use each routing. The largest remainders are rounded up.
+    """Return how many units of commodity `number` use each routing: its share, with the largest remainders rounded up.
 
     A unit is a chunk. The commodity has the chunks of one shard or, if its group has no other commodity, of all shards.
     """

@@ -41,7 +41,7 @@ Column = dict[int, int]
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Maximum number of ranks and switches in a tree: first if all roots are compared, then if rank 0 is the only root."""
+"""Maximum number of ranks and of switches that reduce or multicast, in total: for all roots, and for rank 0 alone."""
 _MAX_WORK = 2**17
 """Approximate limit on (number of trees made in all rounds) * (number of nodes in a tree)."""
 MAX_TREES = 2**11

@@ -285,7 +285,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
 
     part, begin, amount, helper = _shared(first.amount, copies, load, level, first.source, helpers)
     row_of, reached = _gathered(first, part)
-    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # no helper sends data back
+    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # helpers need not send data back
     home = np.where(helper < 0, first.source[part], helper)
     homed = _routing_of(routing, home, row_of[~back], reached[~back], amount)
     return _Homes(homed, first.source[part], number[part], lo[part] + begin, via[part])
