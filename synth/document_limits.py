@@ -23,7 +23,7 @@ _TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
-    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. `what` names the file in errors."""
+    """Raise InvalidInput if parsing JSON `content` could take over 1 GiB of memory. `what` names it in errors."""
     if len(content) > MAX_JSON_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_JSON_BYTES} bytes", len(content), _WAY_OUT)
     text = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -34,7 +34,7 @@ def require_small_json(content: bytes | str, what: str) -> None:
 
 
 def require_small_xml(content: bytes, what: str) -> None:
-    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. `what` names the file in errors."""
+    """Raise InvalidInput if parsing XML `content` could take over 1 GiB of memory. `what` names it in errors."""
     if len(content) > MAX_XML_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_XML_BYTES} bytes", len(content), _WAY_OUT)
     if (tags := content.count(b"<")) > MAX_XML_TAGS:

@@ -93,7 +93,7 @@ class TargetLimits:
     one_sided_operations:     operations per block if the runtime has puts and signals; None if it sends and receives
     alltoall_in_place:        whether an alltoall can be in place
     alignment_bytes:          chunk sizes must be multiples of this number
-    message_buffers:          buffers that limit the chunks per message; None if messages can be as short as one chunk
+    message_buffers:          buffers that limit the chunks per message; None if messages can have one chunk at any size
     """
 
     ranks: int

@@ -1,4 +1,4 @@
-"""Helpers for families of topologies: direct-connect networks with links of bandwidth 1, and switched networks."""
+"""Helpers for topology families: direct-connect networks with links of bandwidth 1, and switched networks in GB/s."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction

@@ -183,8 +183,8 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
     GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
     linked to `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP reduce and multicast data. Rotating the boxes is a known
-    symmetry. Raises InvalidInput for too many boxes, for a single GPU, and for boxes with neither NICs nor shared
-    NVSwitches.
+    symmetry. Raises InvalidInput for too many boxes, for a single GPU, and for several boxes with neither NICs nor
+    shared NVSwitches.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
