@@ -35,7 +35,7 @@ class ChoraleError(Exception):
 
     @property
     def problem(self) -> str:
-        """One line that says which value is wrong and why, without the remedy."""
+        """The part of the message that says which value is wrong and why, in one line. `way_out` says what to do."""
         is_of_user = isinstance(self, InvalidInput) and not isinstance(self.value, BaseException)
         value = _one_line(self.value, _VALUE_CHARACTERS if is_of_user else _CAUSE_CHARACTERS)
         if "{}" in self.rule:

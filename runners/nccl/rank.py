@@ -46,8 +46,10 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """What one rank does in a measured call: its part of a program (`rounds`), or its library call with `settings`.
+    """The work of one rank in a measured call: either its part of a program, or a call of the library.
 
+    rounds:    the rank's part of a program that Chorale executes; None for a call of the library
+    settings:  the library's settings for its own call; None for the defaults
     program:   text of a program that the library itself executes; "" if there is none
     variables: environment variables that the process needs from its start, in addition to those for `settings`
     """

@@ -32,12 +32,12 @@ def ring() -> Iterator[EmulatedFabric]:
 def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric, transport: str) -> None:
     with MpiRunner(NAME, transport=transport) as runner:
         takes_as_long_as_the_links_do(runner, "mpi")
-    until(lambda: not processes_in(ring.networks()))
+    until(lambda: not processes_in(ring.networks()), 5.0)
 
 
 def test_a_killed_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> None:
     live_kit.a_killed_rank_is_a_crash_that_names_it(lambda: MpiRunner(NAME))
-    until(lambda: not processes_in(ring.networks()))
+    until(lambda: not processes_in(ring.networks()), 5.0)
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_a_rank_that_stalls_is_named_beside_the_blocks_of_another(ring: Emulated
         assert "rank 2 does not answer" in failure.message
         assert {rank for rank, _, _ in failure.blocked} == {1}
         measured(runner.submit(request_of(RING)))
-    until(lambda: not processes_in(ring.networks()))
+    until(lambda: not processes_in(ring.networks()), 5.0)
 
 
 def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric) -> None:
@@ -60,4 +60,4 @@ def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric
         outcome = submit_and_meanwhile(runner, slow, lambda _: turn_links_of_rank_0(ring, "down"))
         failure = failed(outcome, FailureKind.TIMEOUT)
         assert failure.blocked  # which ranks can still say so depends on what was in transit
-        until(lambda: not processes_in(ring.networks()))
+        until(lambda: not processes_in(ring.networks()), 5.0)

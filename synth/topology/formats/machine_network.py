@@ -412,7 +412,11 @@ class _Boxes:
 
 
 class _Reached(NamedTuple):
-    """One NIC of each box. `through`: rate of its path from a GPU or host switch; `shared`: links of this path."""
+    """The NICs with the same number, one in each box, and the path to them from a GPU or a switch of the host.
+
+    through: rate of this path, limited by the NIC's speed if it is known
+    shared:  name and rate of each link on this path
+    """
 
     grid: NodeGrid
     through: Rate

@@ -128,7 +128,7 @@ class JobScheduler:
         """Remove a job from the queue or stop it. Raises CheckFailed if it has finished."""
         with self._lock:
             job = self.job(job_id, caller)
-            if job.state.is_final:
+            if job.state in FINAL_STATES:
                 rule, way_out = (
                     "only queued or running jobs can be cancelled, this one is {}",
                     "there is nothing to cancel",
@@ -153,7 +153,7 @@ class JobScheduler:
         return self._thread.is_alive()
 
     def _now(self, job: Job) -> Job:
-        progress = None if job.state.is_final else self._progress.get(job.key)
+        progress = None if job.state in FINAL_STATES else self._progress.get(job.key)
         return job.model_copy(update={"progress": progress})
 
     def _running_jobs(self) -> list[Job]:

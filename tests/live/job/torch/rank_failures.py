@@ -41,7 +41,7 @@ RANKS = 3
 _PR_SET_PDEATHSIG = 1
 MEETING, TIMEOUT = timedelta(seconds=60), timedelta(seconds=2)
 """Of a group until all its ranks train, and from then on."""
-LIMIT_S = 180.0
+LIMIT_S = 60.0
 
 
 def _compressed(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
